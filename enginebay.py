@@ -54,6 +54,7 @@ from core.contract.estimates import MemoryPart as MemoryPart
 from core.contract.estimates import MemoryUse as MemoryUse
 from core.contract.formats import AnswerMarks as AnswerMarks
 from core.contract.formats import CallGrammar as CallGrammar
+from core.contract.formats import Margins as Margins
 from core.contract.formats import Parser as Parser
 from core.contract.formats import Passthrough as Passthrough
 from core.contract.formats import ReasoningFormat as ReasoningFormat
@@ -90,9 +91,11 @@ from core.contract.routes import RouteRegister as RouteRegister
 from core.contract.routes import RouteRequest as RouteRequest
 from core.contract.routes import RouteResponse as RouteResponse
 from core.contract.routes import event as event
+from core.contract.sampling_params import AsideMarks as AsideMarks
 from core.contract.sampling_params import ReasoningBudget as ReasoningBudget
 from core.contract.sampling_params import RepetitionDetection as RepetitionDetection
 from core.contract.sampling_params import SamplingParams as SamplingParams
+from core.contract.sampling_params import StopScope as StopScope
 from core.contract.types import ContentDelta as ContentDelta
 from core.contract.types import Delta as Delta
 from core.contract.types import EngineStats as EngineStats
@@ -146,6 +149,7 @@ from core.engine.pooling.pooling_engine import sigmoid as sigmoid
 from core.engine.pooling.queue import PassLimits as PassLimits
 from core.engine.prefix_affinity import PrefixAffinity as PrefixAffinity
 from core.engine.prefix_affinity import block_hashes as block_hashes
+from core.engine.preparations import Preparations as Preparations
 from core.engine.reasoning_budget import BudgetWatch as BudgetWatch
 from core.engine.repetition import RepetitionWatch as RepetitionWatch
 from core.engine.repetition import watches_repetition as watches_repetition

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.config.apis import Api
-from core.contract.errors import ServingError
+from core.contract.errors import ContextLengthExceededError, ServingError
 
 Json = Mapping[str, Any]
 
@@ -45,7 +45,10 @@ def anthropic_error(error: ServingError, status: int) -> Mapping[str, str]:
     """Anthropic's `error`; it has no place for the field that is wrong but the message."""
     kind = "invalid_request_error" if 400 <= status < 500 else "api_error"
     message, param = error.shown_message, error.shown_param
-    if param and param not in message:
+    if isinstance(error, ContextLengthExceededError) and error.tokens is not None:
+        # Clients read both numbers, to shorten the conversation.
+        message = f"prompt is too long: {error.tokens} tokens > {error.maximum} maximum"
+    elif param and param not in message:
         message = f"{param}: {message}"
     return {"type": _ANTHROPIC_TYPES.get(status, kind), "message": message}
 

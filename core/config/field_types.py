@@ -38,6 +38,11 @@ class NullIsUnset(BaseModel):
         return data
 
 
+def default_if_null(default: Any) -> BeforeValidator:
+    """A validator of an optional field of this default, for which null is the same as no value."""
+    return BeforeValidator(lambda value: default if value is None else value)
+
+
 def aliased(name: str, *aliases: str, description: str | None = None) -> Any:
     """A field that is None unless sent, under any of these names; the first one sent is used."""
     return Field(

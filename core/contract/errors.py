@@ -106,9 +106,20 @@ class InvalidRequestError(ServingError):
 
 
 class ContextLengthExceededError(InvalidRequestError):
-    """The prompt leaves no room in the model's context."""
+    """The prompt leaves no room in the model's context.
+
+    `tokens`: those of the prompt, at least; `maximum`: how many it may have. None if unknown.
+    """
 
     code = "context_length_exceeded"
+    tokens: int | None = None
+    maximum: int | None = None
+
+
+class NotOfferedError(InvalidRequestError):
+    """This server does not have a route of an API; the message names another way."""
+
+    status = 404
 
 
 class PreviousResponseNotFoundError(InvalidRequestError):
@@ -296,6 +307,6 @@ class EngineDeadError(ServingError):
 
 
 class ModelUnloadedError(EngineDeadError):
-    """The server itself closed the engine: running answers end with what they have so far."""
+    """The server itself closed the engine, so running answers end with this error."""
 
     code = "model_unloaded"

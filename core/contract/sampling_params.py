@@ -24,6 +24,38 @@ class ReasoningBudget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AsideMarks:
+    """The texts around an aside: reasoning or a tool call, which is no part of the answer.
+
+    An aside lasts from one of `starts` to one of `ends`, or to the end of the completion.
+    An empty end makes a start a mark without an aside. `opens_with`: characters of which one must
+    follow a start, whitespace aside; empty: anything may follow. `header`: a regular expression for
+    the text before an end, which the end needs to count. `comes`: such an aside begins at any time,
+    until one has ended (`once`), or only before the answer (`first`).
+    """
+
+    starts: tuple[str, ...]
+    ends: tuple[str, ...]
+    opens_with: str = ""
+    header: str = ""
+    comes: Literal["often", "once", "first"] = "often"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopScope:
+    """Where stop strings count: in the answer, not in `asides` and not in the whitespace after one.
+
+    `begins`: the completion begins inside the first of the `asides` (`aside`), where an aside or
+    the answer may begin (`before`), or in the middle of an answer (`answer`). `anywhere`: the stop
+    strings that count everywhere, which are those that end the model's turn.
+    """
+
+    asides: tuple[AsideMarks, ...]
+    begins: Literal["aside", "before", "answer"] = "before"
+    anywhere: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RepetitionDetection:
     """When a choice repeats itself: it ends with the same tokens `min_count` times in a row.
 
@@ -52,6 +84,8 @@ class SamplingParams:
     met. `skip_special_tokens`: special tokens are left out of the text, except those that occur in
     one of the `format_marks`, which are the texts that the parsers of the answer's formats read.
     Stop strings find a special token by its text, whether or not it is left out.
+    `stop_scope`: the part of the text in which stop strings count, None for all of it;
+    `enginebay.StopStrings` finds them there.
 
     `banned_strings`: texts that the completion never has, whatever their case; tokens that began
     one are rolled back. `token_healing`: the prompt's last token is sampled again among the tokens
@@ -107,6 +141,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    stop_scope: StopScope | None = None
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
     include_stop_str_in_output: bool = False

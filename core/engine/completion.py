@@ -54,6 +54,7 @@ class Completion:
         {
             "max_tokens",
             "stop",
+            "stop_scope",
             "stop_token_ids",
             "ignore_eos",
             "include_stop_str_in_output",
@@ -87,7 +88,7 @@ class Completion:
         self._ignore_eos = params.ignore_eos
         self._stop_token_ids = frozenset(params.stop_token_ids)
         self._detokenizer = detokenizer
-        self._stops = StopStrings(params.stop, keep=params.include_stop_str_in_output)
+        self._stops = StopStrings.of(params)
         self._keeps_stop = params.include_stop_str_in_output
         banned = params.banned_strings if takes_back else ()
         self._silent = eos_token_ids if params.skip_special_tokens else frozenset()
@@ -215,9 +216,10 @@ class Completion:
         if self._held and logprob:
             self._held.add(logprob, text)
         unseen = self._unseen.get(token_id, "") if silent else ""
-        shown = text
         if self._tokens >= self._min_tokens:
             shown = self._stops.feed(unseen or text, hidden=bool(unseen))
+        else:
+            shown = self._stops.skip(text)
         if self._banned:
             read = len(text)
             if self._stops.found is not None:  # what a stop string cut off does not count

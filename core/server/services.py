@@ -20,6 +20,7 @@ from core.models.loading.entry import ReportModelProgress
 from core.models.loading.running_backends import local_gate
 from core.models.registry import Models
 from core.plugins import Plugins
+from core.server.api_document import ApiDocument
 from core.server.body_reader import BodyReader
 from core.server.observe.liveness import Watch
 from core.server.observe.prometheus import Metrics
@@ -52,6 +53,7 @@ class Services:
     watch: Watch
     key_uses: KeyUses
     bodies: BodyReader
+    api_document: ApiDocument
     paths: Paths
     reload: Reload
     running_texts: RunningTexts
@@ -93,6 +95,7 @@ def make_services(
         metrics=metrics,
         watch=watch,
         key_uses=key_uses,
+        api_document=ApiDocument(),
         bodies=BodyReader(config.server.max_request_items),
         running_texts=RunningTexts(),
         model_cards=ModelCards(plugins, ModelPaths(config, plugins)),

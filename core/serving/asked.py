@@ -78,6 +78,7 @@ def _with_parents(path: str) -> Iterator[str]:
 class Asked(Generic[Body]):
     """What a request asks for: `body`, and the client's `names` of its fields.
 
+    The names include those that the body was sent with, where a field has several.
     `ignored`: fields of the client's API that have no effect and are not in `body`, by their names.
     With `prompt_only` nothing is generated: the prompt is read, and so cached.
     """
@@ -86,3 +87,7 @@ class Asked(Generic[Body]):
     names: Names = field(default_factory=Names)
     ignored: tuple[str, ...] = ()
     prompt_only: bool = False
+
+    def __post_init__(self) -> None:
+        if sent := self.body.sent_names:
+            object.__setattr__(self, "names", Names({**sent, **self.names.places}))

@@ -73,7 +73,7 @@ async def score_evaluation(
     )
     if len(model.info.labels) != 1 or model.adapter:
         raise WrongModelError(
-            f"model {model.name!r} cannot score texts: that takes a reward model, or another "
+            f"model {model.asked!r} cannot score texts: that takes a reward model, or another "
             f"classifier with one label; its routes: {', '.join(routes(model.info))}",
             param="model",
         )

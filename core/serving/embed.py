@@ -102,7 +102,7 @@ def _check_size(model: ServedModel, size: int | None) -> None:
     else:
         sizes = f"{full} dimensions or fewer"
     raise UnsupportedParameterError(
-        f"embeddings of model {model.name!r} cannot have {size} dimensions: they have {sizes}",
+        f"embeddings of model {model.asked!r} cannot have {size} dimensions: they have {sizes}",
         param="dimensions",
     )
 

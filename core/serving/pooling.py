@@ -88,7 +88,7 @@ class Pooling:
         able = ", ".join(repr(entry.name) for entry in self._able(running, kinds[-1]))
         advice = f"loaded models that can: {able}" if able else f"choose {choice}"
         raise InvalidRequestError(
-            f"model {model.name!r} does not support {what}; {advice}", param="model"
+            f"model {model.asked!r} does not support {what}; {advice}", param="model"
         )
 
     def _able(self, running: RunningRequest, kind: Kind) -> Iterator[ModelEntry]:

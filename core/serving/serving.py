@@ -103,7 +103,8 @@ class Serving:
         body = asked.body
         with asked.names.in_errors():
             model = await self.leases.generating(running, body.model)
-            plan = await self.planner.chat(body, model, running.most_tokens, running.id)
+            salt = running.cache_salt(body.cache_salt)
+            plan = await self.planner.chat(body, model, running.most_tokens, running.id, salt)
             plan = replace(plan, prompt_only=asked.prompt_only)
             return self._planned(asked, plan, running)
 
@@ -124,7 +125,8 @@ class Serving:
         """The length of a conversation's prompt, which may be too long for its model."""
         with asked.names.in_errors():
             model = await self.leases.prompted(running, asked.body.model)
-            prompt = await self.planner.prompt(asked.body, model)
+            salt = running.cache_salt(asked.body.cache_salt)
+            prompt = await self.planner.prompt(asked.body, model, salt)
             tokens = len(await uncut_prompt(model, prompt, "messages"))
         of_prompt = asked.names.each((*asked.body.unknown_fields(), *prompt.ignored))
         ignored = tuple(dict.fromkeys((*asked.ignored, *of_prompt)))
@@ -148,7 +150,9 @@ class Serving:
     def _planned(
         self, asked: Asked[Body], plan: RequestPlan[Body], running: RunningRequest
     ) -> Planned[Body]:
-        requests = plan.requests(running.shown_id, running.priority(plan.body.priority))
+        priority = running.priority(plan.body.priority)
+        salt = running.cache_salt(plan.body.cache_salt)
+        requests = plan.requests(running.shown_id, priority, salt)
         log_text = self.config.server.log_prompts
         if log_text:
             for prompt in _without_media(plan, plan.shown):

@@ -4,7 +4,13 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from core.contract.sampling_params import ReasoningBudget, RepetitionDetection, SamplingParams
+from core.contract.sampling_params import (
+    AsideMarks,
+    ReasoningBudget,
+    RepetitionDetection,
+    SamplingParams,
+    StopScope,
+)
 from core.contract.types import TokenLogprob
 from core.testing.chats import check_max_tokens
 from core.testing.probe import GREEDY, Probe, expect
@@ -173,6 +179,14 @@ async def _include_stop(probe: Probe) -> None:
     expect(choice.text == expected, 7, f"a stop string to keep gave {choice.text!r}")
 
 
+async def _stop_scope(probe: Probe) -> None:
+    whole = (await probe.generate()).text
+    never = AsideMarks(starts=("never\0said",), ends=("never\0said",))
+    scope = StopScope(asides=(never,), begins="aside")
+    choice = await probe.generate(replace(GREEDY, stop=(whole[1:3],), stop_scope=scope))
+    expect(choice.text == whole, 7, f"a stop string outside its scope gave {choice.text!r}")
+
+
 async def _temperature_last(probe: Probe) -> None:
     # Two tokens, one at least 10 below the other: before this temperature min_p drops it, after it
     # both are about as likely.
@@ -313,6 +327,7 @@ _OF_TEXT: _Checks = (
 
 _CHECKS: _Checks = (
     *_OF_TEXT,
+    (("stop_scope", "stop"), _stop_scope),
     (("stop_token_ids",), _stop_token_ids),
     (("logit_bias",), _logit_bias),
     (("logit_bias", "frequency_penalty"), _frequency_penalty),

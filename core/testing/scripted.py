@@ -39,6 +39,7 @@ _LONGEST_THOUGHT = 10_000  # characters; a script may have no end
 _HONOURED = {
     "max_tokens",
     "stop",
+    "stop_scope",
     "stop_token_ids",
     "include_stop_str_in_output",
     "skip_special_tokens",
@@ -173,8 +174,7 @@ class ScriptedEngine(Engine):
             script = _Script(self._script(prompt, index), request.sampling.reasoning_budget)
             constrained = self._constrained(request.sampling, script)
             pieces = iter(constrained) if constrained else iter(script)
-            keep = request.sampling.include_stop_str_in_output
-            stop = StopStrings(request.sampling.stop, keep=keep)
+            stop = StopStrings.of(request.sampling)
             watched = watches_repetition(request.sampling)
             repeats = RepetitionWatch(request.sampling) if watched else None
             self._choices.append(

@@ -82,7 +82,7 @@ def still_answers(server: Server) -> None:
         ({"messages": USER, "dry_sequence_breakers": {"a": 1}}, "dry_sequence_breakers"),
         ({"messages": USER, "mirostat_mode": 3}, "mirostat_mode"),
         ({"messages": USER, "min_temp": 2, "max_temp": 1}, "min_temp"),
-        ({"messages": USER, "dynatemp_low": 2}, "min_temp"),
+        ({"messages": USER, "dynatemp_low": 2}, "dynatemp_low"),  # EVE-7
         ({"messages": USER, "adaptive_decay": 1}, "adaptive_decay"),
         ({"messages": USER, "repeat_last_n": -3}, "repeat_last_n"),
         ({"messages": USER, "grammar_string": 5}, "grammar_string"),
@@ -308,8 +308,6 @@ def test_nested_arguments_as_an_object_are_no_error_of_the_server(
         b'{"messages": [}',
         b"\xff\xfe\x00",
         b'{"messages": [{"role": "user", "content": "\xff"}]}',
-        b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
-        b'{"model": "\\ud800", "messages": [{"role": "user", "content": "x"}]}',
         b'{"messages": [{"role": "user", "content": "hi"}], "temperature": NaN}',
         b'{"messages": [{"role": "user", "content": "hi"}], "temperature": Infinity}',
         b'{"messages": [{"role": "user", "content": "hi"}], "seed": ' + b"9" * 5000 + b"}",
@@ -402,7 +400,7 @@ def test_unknown_fields_are_refused_when_strict(serve_scripted: ServeScripted) -
     server = serve_scripted(["ok"], server={"strict_params": True})
     error = check(server.http.post(CHAT, json={"messages": USER, "mirostat_mode": 2}))
     assert error["code"] == "unsupported_parameter"
-    assert error["param"] == "mirostat"
+    assert error["param"] == "mirostat_mode"
 
 
 JSON = st.recursive(

@@ -287,7 +287,6 @@ def test_what_needs_a_prompt_is_refused(server: Server, path: str, body: dict[st
         ({"add_generation_prompt": False}, "add_generation_prompt"),
         ({"chat_template": "{{ messages }}"}, "chat_template"),
         ({"tool_choice": "required"}, "tool_choice"),
-        ({"messages": [{"role": "user", "content": "\ud800"}]}, "messages[0]"),
         ({"messages": [{"role": "user", "content": "a" * 5000}]}, None),
     ],
 )
@@ -461,7 +460,7 @@ def test_what_is_known_of_it() -> None:
     assert report["template"] is None
 
 
-def test_answers_end_with_what_they_have_when_the_model_is_unloaded() -> None:
+def test_answers_end_with_an_error_when_the_model_is_unloaded() -> None:
     endless = ScriptedChat(lambda chat, index: iter(lambda: "on ", ""), context_length=10**9)
     plugins = plugins_with(scripted=engine_backend(lambda: endless))
     with serve(scripted_config(), plugins) as server:
@@ -471,8 +470,9 @@ def test_answers_end_with_what_they_have_when_the_model_is_unloaded() -> None:
             while "on " not in next(lines):
                 pass
             server.run(server.app.state.services.models.close())
-            ends = [line for line in lines if '"finish_reason":"abort"' in line]
-    assert len(ends) == 1
+            ends = [line for line in lines if line]
+    assert '"code":"model_unloaded"' in ends[-2]
+    assert ends[-1] == "data: [DONE]"
 
 
 def test_usage_and_parts_of_joined_deltas_are_kept() -> None:

@@ -101,7 +101,6 @@ def test_texts_that_are_cut(server: Server) -> None:
         ({"input": ["a", ""]}, "input[1]"),
         ({"input": ["a", 5]}, "input"),
         ({"input": [[97], [2**40]]}, "input[1]"),
-        ({"input": "\ud800"}, "input"),
         ({"input": ["a", "!"]}, "input[1]"),
         ({"input": ["", *[5] * 100_000]}, "input"),
         ({"use_activation": "some"}, "use_activation"),

@@ -84,7 +84,6 @@ def test_the_answer(server: Server) -> None:
         ({"documents": None}, "documents"),
         ({"documents": []}, "documents"),
         ({"documents": ["a", ""]}, "documents[1]"),
-        ({"documents": ["a", "\ud800"]}, "documents[1]"),
         ({"documents": ["a", "!"]}, "documents[1]"),
         ({"documents": ["", *[5] * 100_000]}, "documents"),
         ({"top_n": 0}, "top_n"),

@@ -169,7 +169,7 @@ def test_many_unknown_keys(server: Server) -> None:
         ({"reasoning_effort": "none"}, {"enable_thinking": True}, "reasoning_effort"),
         ({"think": "high"}, {"reasoning_effort": "low"}, "think"),
         ({"reasoning_effort": "high"}, {"reasoning_effort": "low"}, "reasoning_effort"),
-        ({"template_vars": {"mood": "glad"}}, {"mood": "sad"}, "chat_template_kwargs.mood"),
+        ({"template_vars": {"mood": "glad"}}, {"mood": "sad"}, "template_vars.mood"),
         ({"enable_thinking": True}, {"enable_thinking": True}, None),
         ({"reasoning_effort": "low"}, {"enable_thinking": True, "reasoning_effort": "low"}, None),
         ({"template_vars": {"mood": "sad"}}, {"mood": "sad"}, None),

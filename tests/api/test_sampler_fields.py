@@ -51,7 +51,7 @@ def test_other_names(name: str, value: Any, field: str) -> None:
 
 # `logprobs` is a number in one API and a switch in the other, a budget of thought the chat's alone,
 # a constraint has many names, and a chat's formats have their marks.
-OF_ONE_API = {"logprobs", "reasoning_budget", "constraint", "format_marks"}
+OF_ONE_API = {"logprobs", "reasoning_budget", "constraint", "format_marks", "stop_scope"}
 
 
 @pytest.mark.parametrize("field", sorted(SamplingParams.__dataclass_fields__.keys() - OF_ONE_API))

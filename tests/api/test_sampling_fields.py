@@ -191,3 +191,30 @@ def test_a_config_with_tokens_that_the_model_does_not_have() -> None:
     with serve(config, plugins_with(scripted=engine_backend(Recorder))) as server:
         error = server.http.get("/health").json()["models"]["scripted"]["error"]
         assert "`sampling` in the config cannot be used: banned_tokens has the token id" in error
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"repetition_penalty_range": 0, "repetition_penalty": 1.1}, "repetition_penalty_range"),
+        ({"rep_pen_range": 0, "rep_pen": 1.1}, "rep_pen_range"),
+        ({"repeat_last_n": 0, "presence_penalty": 0.5}, "repeat_last_n"),
+        ({"penalty_last_n": 0, "frequency_penalty": 0.5}, "penalty_last_n"),
+        ({"dry_range": 0, "dry_multiplier": 0.8}, "dry_range"),
+        ({"repetition_penalty_range": 0, "repetition_penalty": 1}, None),
+        ({"repetition_penalty_range": 0}, None),
+        ({"repetition_penalty_range": 5, "repetition_penalty": 1.1}, None),
+        ({"dry_penalty_last_n": 0, "dry_multiplier": 0, "dry_base": 1.75}, None),
+    ],
+)
+def test_a_window_without_tokens_that_turns_a_penalty_off_is_named(
+    fields: dict[str, Any], named: str | None
+) -> None:
+    # EVE-8
+    with serve(scripted_config(), plugins_with(scripted=engine_backend(Recorder))) as server:
+        for path, body in (
+            ("/v1/completions", {"prompt": "x"}),
+            ("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}]}),
+        ):
+            answer = server.http.post(path, json={**body, **fields})
+            assert answer.headers.get("X-Unsupported-Params") == named

@@ -100,7 +100,6 @@ def test_raw_scores_of_a_head_with_one_output(server: Server) -> None:
         ({"queries": ["a", "a", 5]}, "queries[2]"),
         ({"documents": []}, "documents"),
         ({"documents": ["a", None]}, "documents[1]"),
-        ({"documents": ["a", "\ud800"]}, "documents[1]"),
         ({"documents": ["a", "x" * 1000]}, "documents[1]"),
         ({"documents": ["", *[5] * 100_000]}, "documents"),
         ({"documents": ["a", "!"]}, "documents[1]"),
@@ -116,7 +115,7 @@ def test_wrong_bodies(server: Server, model: str, body: dict[str, Any], param: s
 
 
 @pytest.mark.parametrize("name", ["documents", "text_2", "items", "data_2"])
-@pytest.mark.parametrize("text", ["", 5, "x" * 1000, "\ud800", "!"])
+@pytest.mark.parametrize("text", ["", 5, "x" * 1000, "!"])
 def test_errors_have_the_names_that_were_sent(server: Server, name: str, text: Any) -> None:
     body = {"model": "ranks", "text_1": "a", name: ["a", text]}
     assert refusal(post(server, "/v1/score", **body))["param"] == f"{name}[1]"
@@ -169,7 +168,6 @@ def test_rerankers_and_classifiers_with_one_label_score_too(server: Server) -> N
         ({"messages": ["a", 5]}, "messages[1]"),
         ({"messages": ["a", {"role": "user", "content": "a"}]}, "messages[1]"),
         ({"messages": ["a", ""]}, "messages[1]"),
-        ({"messages": ["a", "\ud800"]}, "messages[1]"),
         ({"messages": ["a", "!"]}, "messages[1]"),
         ({"messages": [5] * 100_000}, "messages"),
         ({"max_length": 0}, "max_length"),

@@ -1,14 +1,11 @@
 """Where an answer ends, what is left of it there, and who answers in which role."""
 
 import json
-import threading
 from typing import Any
 
 import pytest
 
-from core.testing import ScriptedEngine
 from tests.conftest import ServeScripted
-from tests.support import engine_backend, plugins_with, scripted_config, serve
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -36,37 +33,6 @@ def test_stop_tokens(serve_scripted: ServeScripted) -> None:
     body["include_stop_str_in_output"] = True
     choice = server.http.post(TEXT, json=body).json()["choices"][0]
     assert (choice["text"], choice["stop_reason"]) == ("Hello", ord("o"))
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_an_unloaded_model_ends_its_answers(stream: bool) -> None:
-    """What there is of the text is delivered, with `abort`."""
-    # WEB-10 WEB-11
-    spoke = threading.Event()
-
-    class Talking(ScriptedEngine):
-        def step(self) -> Any:
-            yield from super().step()
-            if any(len(choice.token_ids) > 2 for choice in self._choices):
-                spoke.set()
-
-    backend = engine_backend(
-        lambda: Talking(lambda prompt, index: iter(lambda: "a", ""), context_length=10**9)
-    )
-    with serve(scripted_config(), plugins_with(scripted=backend)) as server:
-
-        def unload() -> None:
-            assert spoke.wait(60)
-            server.run(server.app.state.services.models.close())
-
-        thread = threading.Thread(target=unload)
-        thread.start()
-        answer = server.openai.completions.create(model="scripted", prompt="x", stream=stream)
-        choices = [each.choices[0] for each in (answer if stream else [answer])]
-        thread.join()
-        assert "".join(choice.text for choice in choices).startswith("aaa")
-        assert choices[-1].finish_reason == "abort"  # type: ignore[comparison-overlap]
-        assert server.http.post(TEXT, json={"prompt": "x"}).status_code == 503
 
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well, "}]

@@ -53,7 +53,6 @@ def test_embeddings_are_those_of_openais_route(server: Server) -> None:
         ({"inputs": []}, "inputs"),
         ({"inputs": ["a", ""]}, "inputs[1]"),
         ({"inputs": ["a", 5]}, "inputs"),
-        ({"inputs": ["a", "\ud800"]}, "inputs[1]"),
         ({"inputs": ["a", "x" * 1000]}, "inputs[1]"),
         ({"inputs": ["", *[5] * 100_000]}, "inputs"),
         ({"inputs": ["a", "!"]}, "inputs[1]"),

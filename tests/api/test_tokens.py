@@ -164,13 +164,6 @@ def test_what_cannot_be_done(server: Server, path: str, body: dict[str, Any], pa
     assert error["message"]
 
 
-def test_half_a_surrogate_pair(server: Server) -> None:
-    content, headers = '{"text": "\\ud800"}', {"content-type": "application/json"}
-    answer = server.http.post("/v1/token/encode", content=content, headers=headers)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["param"] == "text"
-
-
 def test_a_model_that_is_not_there(server: Server) -> None:
     answer = server.http.post("/v1/token/encode", json={"text": "x", "model": "other"})
     assert answer.status_code == 404

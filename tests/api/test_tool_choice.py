@@ -353,7 +353,7 @@ def test_an_engine_that_keeps_to_no_grammar(serve_scripted: ServeScripted) -> No
 def test_hostile_schemas(serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["ok"], tools="hermes", engine={"context_length": 65_536})
     deep: dict[str, Any] = {}
-    for _ in range(400):
+    for _ in range(200):
         deep = {"properties": {"a": deep}}
     for schema in (deep, {"type": 5}):
         sent = json.dumps(body(tools=[tool("f", schema)]))

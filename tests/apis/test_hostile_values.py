@@ -54,7 +54,7 @@ def test_tools_nested_too_deeply_for_a_model_that_sees(
     assert "nested too deeply" in response.text
 
 
-@pytest.mark.parametrize("value", [nested(TOO_DEEP_TO_WRITE), {"\ud800": 1}])
+@pytest.mark.parametrize("value", [nested(TOO_DEEP_TO_WRITE), {"\ufffd": 1}])
 def test_capture_takes_whatever_a_request_has(tmp_path: Path, value: dict[str, Any]) -> None:
     config = scripted_config(server={"capture": str(tmp_path)})
     with serve(config, plugins_with(scripted=scripted("Hello"))) as server:

@@ -190,7 +190,7 @@ def named(response: httpx2.Response) -> set[str]:
 # What the scripted engine does not do; a real one does all of it.
 UNSUPPORTED = {
     *("temperature", "top_p", "top_k", "rep_pen", "repetition_penalty", "sampler_seed"),
-    *("rep_pen_range", "penalty_last_n"),
+    *("rep_pen_range", "penalty_last_n", "repetition_penalty_range"),
 }
 SLOPE = {"rep_pen_slope"}
 

@@ -275,7 +275,6 @@ def test_what_an_answer_has_no_place_for_is_named(speaker: Server) -> None:
         ({"input_extra": [{}]}, "input_extra[0].text"),
         ({"input_extra": [{"filename": "ok"}]}, "input_extra[0].text"),
         ({"input_extra": [{"filename": 123, "text": "abc"}]}, "input_extra[0].filename"),
-        ({"input_extra": [{"text": "\ud800"}]}, "input_extra[0].text"),
         ({"input_suffix": "x" * 10_000_00}, "input_suffix"),
         ({"prompt": "x" * 5000}, "prompt"),
         ({"n_predict": -2}, "n_predict"),

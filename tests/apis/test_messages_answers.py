@@ -114,11 +114,12 @@ def test_omitted_thought_is_a_block_without_text(server: Server) -> None:
 
 
 def test_calls_and_thought_are_blocks_in_their_order(server: Server) -> None:
+    """What looks like a second thought is text: the first one has ended (ANS-3)."""
     # MSG-1 MSG-8
     say(*FULL)
     message = ask(server, thinking=ON, tools=TOOLS)
     kinds = [block["type"] for block in message["content"]]
-    assert kinds == ["thinking", "text", "tool_use", "thinking", "tool_use"]
+    assert kinds == ["thinking", "text", "tool_use", "text", "tool_use"]
     calls = [block for block in message["content"] if block["type"] == "tool_use"]
     assert [call["input"] for call in calls] == [{"a": "x"}] * 2
     assert calls[0]["id"] != calls[1]["id"]

@@ -166,7 +166,10 @@ RESULT = {"type": "tool_result", "tool_use_id": "t"}
         ({"min_p": 5}, "min_p"),
         ({"seed": "x"}, "seed"),
         ({"chat_template_kwargs": 5}, "chat_template_kwargs"),
-        ({"messages": [{"role": "user", "content": "x" * 500}]}, "messages: This model's maximum"),
+        (
+            {"messages": [{"role": "user", "content": "x" * 500}]},
+            "prompt is too long: 518 tokens > 200 maximum",
+        ),
     ],
 )
 def test_wrong_bodies(server: Server, body: dict[str, Any], place: str) -> None:
@@ -301,7 +304,6 @@ def test_what_has_no_effect_is_refused_where_the_config_says_so() -> None:
         b"null",
         b"\xff\xfe\x00",
         b'{"model":"scripted","max_tokens":5,"messages":[{"role":"user","content":"\xff"}]}',
-        b'{"model":"scripted","max_tokens":5,"messages":[{"role":"user","content":"\\ud800"}]}',
         b'{"model": "scripted", "max_tokens": 5, "messages": '
         + b"[" * 50_000
         + b"]" * 50_000

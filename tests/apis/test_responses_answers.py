@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from core.apis.schemas.responses_answer import ResponseObject
 from core.apis.schemas.responses_body import ResponsesRequest
+from core.config.sampling_fields import SamplingFields
 from enginebay import ReasoningDelta, RefusalDelta
 from tests.api.test_chats import serving
 from tests.apis.response_events import (
@@ -288,7 +289,12 @@ def test_fields_of_other_servers(at: Saying) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(ResponseObject.model_fields.keys() - ResponsesRequest.model_fields.keys())
+    "name",
+    sorted(
+        ResponseObject.model_fields.keys()
+        - ResponsesRequest.model_fields.keys()
+        - SamplingFields.model_fields.keys()
+    ),
 )
 def test_fields_of_answers_are_none_of_requests(at: Saying, name: str) -> None:
     """What only answers have is not told as it was sent."""

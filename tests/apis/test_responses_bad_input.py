@@ -145,13 +145,8 @@ def test_wrong_bodies(at: Saying, body: Any, param: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        {"input": "\ud800"},
-        {"input": "hi", "instructions": "\ud800"},
-        {"input": "hi", "metadata": {"\ud800": "a"}},
-        {"input": "hi", "user": "\ud800"},
         {"input": [{"role": "user", "content": "hi", "made_up": float("nan")}]},
         {"input": "hi", "tools": [{**TOOL, "parameters": {"a": float("inf")}}]},
-        {"input": "hi", "tools": [{"type": "web_search", "a": ["\udfff"]}]},
         {"input": "hi", "text": {"a": nested(700)}},
         {"input": "hi", "tools": [{**TOOL, "parameters": {"a": nested(300)}}]},
         {"input": [{"role": "user", "content": "hi", "made_up": nested(300)}]},

@@ -225,6 +225,31 @@ def test_what_there_is_not(at: Saying) -> None:
         error_of(at.server.http.get(path), 404)
 
 
+def test_conversations_are_not_compacted() -> None:
+    """Codex takes an ordinary answer to this item for a broken compaction. EVE-7 WIRE-9"""
+    items = [{"role": "user", "content": "hi"}, {"type": "compaction_trigger"}]
+    with saying() as at:
+        for stream in (False, True):
+            response = at.server.http.post(PATH, json={"input": items, "stream": stream})
+            error = error_of(response)
+            assert (error["param"], error["code"]) == ("input[1]", "unsupported_parameter")
+            assert "ordinary request" in error["message"]
+        for path in (f"{PATH}/compact", "/responses/compact"):
+            error = error_of(at.server.http.post(path, json={"model": "m", "input": items}), 404)
+            assert "ordinary request" in error["message"]
+
+
+def test_penalties_are_numbers() -> None:
+    """Clients check that each response has both. WIRE-9"""
+    with saying() as at:
+        for sent in ({}, {"presence_penalty": 0.5, "frequency_penalty": -1}):
+            answer = at.whole("hi", **sent)
+            kept = at.server.http.get(f"{PATH}/{answer['id']}").json()
+            for response in (answer, kept):
+                assert response["presence_penalty"] == sent.get("presence_penalty", 0.0)
+                assert response["frequency_penalty"] == sent.get("frequency_penalty", 0.0)
+
+
 def test_whose_they_are(tmp_path: Path) -> None:
     # RESP-29 RESP-24
     names = {"ann": "a" * 32, "ben": "b" * 32}

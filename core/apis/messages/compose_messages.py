@@ -37,6 +37,7 @@ from core.apis.schemas.messages_answer import (
 from core.apis.schemas.messages_request import MessagesRequest
 from core.chat.answer.composer import Frame
 from core.chat.schemas.chat_request import ChatCompletionRequest
+from core.chat.schemas.half_characters import whole_json
 from core.contract.errors import ServingError
 from core.contract.types import TokenLogprob
 from core.serving.answer import Planned
@@ -170,7 +171,7 @@ def _delta(item: Item, text: str) -> Frame:
 def _input(arguments: str) -> Mapping[str, Any]:
     """The arguments of a call, as far as they can be read: it may have been cut."""
     try:
-        read = from_json(arguments, allow_partial=True)
+        read = from_json(whole_json(arguments), allow_partial=True)
     except ValueError:
         return {}
     return read if isinstance(read, dict) else {}

@@ -1,6 +1,5 @@
 """Updates to Ollama's wire form: a line of JSON for what was gained, and one for the end."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from time import gmtime, monotonic, strftime, time_ns
@@ -22,7 +21,8 @@ from core.apis.schemas.ollama_answers import (
 from core.chat.answer.composer import Frame, dumped
 from core.chat.answer.logprobs import LogprobForm, SplicedLogprobs
 from core.chat.answer.usage import UsageCounter
-from core.contract.errors import ServingError, encodable
+from core.chat.schemas.half_characters import whole_json
+from core.contract.errors import ServingError
 from core.contract.types import TokenLogprob
 
 
@@ -184,7 +184,7 @@ def _arguments(text: str) -> dict[str, Any] | None:
     or are nested more deeply than an answer can be.
     """
     try:
-        parsed = from_json(encodable(json.dumps(json.loads(text or "{}"), ensure_ascii=False)))
+        parsed = from_json(whole_json(text or "{}"))
     except (ValueError, RecursionError):
         return None
     if isinstance(parsed, dict):

@@ -1,6 +1,5 @@
 """What a model can do, in Ollama's words."""
 
-import asyncio
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,8 +10,10 @@ from core.contract.types import ModelInfo
 from core.models.loading.entry import ModelEntry
 from core.models.loading.formats import format_choice
 from core.models.served import ServedModel
+from core.models.template.beginning import Beginning
 from core.models.template.detect_formats import choose_reasoning, choose_tools
 from core.models.template.features import TemplateFeatures
+from core.models.template.foreign_templates import ForeignTemplates
 from core.models.template.template_set import ModelTemplates, load_templates
 from core.plugins import Plugins
 
@@ -32,6 +33,7 @@ class Abilities:
     def __init__(self, plugins: Plugins, base: Path) -> None:
         self._plugins = plugins
         self._base = base
+        self._foreign = ForeignTemplates()
         self._loaded: dict[str, tuple[_Asked, list[str]]] = {}
         self._of_files: dict[str, tuple[_Asked, list[str]]] = {}
 
@@ -48,7 +50,7 @@ class Abilities:
             known = self._of_files.get(model.name)
             asked = (facts, model.config)
             if known is None or known[0] != asked:
-                found = await asyncio.to_thread(self._by_files, model, facts)
+                found = await self._foreign.run(self._by_files, model, facts)
                 known = self._of_files[model.name] = (asked, found)
         return known[1]
 
@@ -57,7 +59,7 @@ class Abilities:
         if served := _served(model):
             templates: ModelTemplates | None = served.templates
         else:
-            templates = await asyncio.to_thread(self._templates, model, facts)
+            templates = await self._foreign.run(self._templates, model, facts)
         usual = templates.choose(with_tools=False) if templates else None
         return usual.template.source if usual else ""
 
@@ -84,7 +86,8 @@ class Abilities:
             special_tokens=_WRITTEN,
         )
         try:
-            return load_templates(info, model.config.chat_template, self._base)
+            template = model.config.chat_template
+            return load_templates(info, template, self._base, self._foreign, Beginning())
         except (ServingError, OSError):
             return None
 
@@ -106,7 +109,7 @@ async def _of_served(model: ServedModel) -> list[str]:
         tools = "tools" not in info.unsupported
     else:
         template = model.templates.choose(with_tools=True)
-        tools = model.tools is not None and await asyncio.to_thread(_calls, template)
+        tools = model.tools is not None and await model.templates.run(_calls, template)
     able = {
         "completion": info.generates,
         "tools": info.generates and tools,

@@ -208,6 +208,8 @@ def _begun(
         "status": "in_progress",
         "model": request.body.model or planned.plan.model.name,
         "output": [],
+        "frequency_penalty": params.frequency_penalty,
+        "presence_penalty": params.presence_penalty,
         "reasoning": reasoning,
         "store": stored,
         "temperature": params.temperature,

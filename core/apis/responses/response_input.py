@@ -13,6 +13,7 @@ from core.contract.errors import (
     InvalidRequestError,
     PreviousResponseNotFoundError,
     ResponseNotFoundError,
+    UnsupportedParameterError,
 )
 
 _PREFIXES = {
@@ -30,6 +31,12 @@ _NO_EFFECT = frozenset(("agent", "async", "caller", "created_by", "internal_chat
 def new_id(kind: str) -> str:
     """A unique id for an item of this type."""
     return f"{_PREFIXES.get(kind, 'item')}_{uuid4().hex}"
+
+
+NO_COMPACTION = (
+    "this server does not compact conversations. Send an ordinary request that asks for a summary, "
+    "as Codex does for a provider in its config"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,8 @@ async def all_items(
     referred = await _referred(body.input, store, owner)
     for position, item in enumerate(body.input):
         item = referred[item.id] if isinstance(item, ItemReference) else item
+        if item.type == "compaction_trigger":  # an ordinary answer would end the client's turn
+            raise UnsupportedParameterError(NO_COMPACTION, param=f"input[{position}]")
         items.append(Placed(item, f"input[{position}]"))
     return items
 

@@ -90,8 +90,8 @@ def _as_sent(body: ResponsesRequest) -> dict[str, Any]:
         to_json([sent])  # as deep as in an event
     except (ValueError, RecursionError) as error:
         raise InvalidRequestError(
-            "the body cannot be told in an answer: it has a lone surrogate, a number that is none, "
-            "or is nested too deeply"
+            "the body cannot be told in an answer: it has a number that is none, or is nested too "
+            "deeply"
         ) from error
     return sent
 

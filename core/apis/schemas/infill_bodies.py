@@ -8,7 +8,7 @@ from core.chat.schemas.usage_bodies import LlamaTimings, PromptProgress
 from core.config.field_types import Many, ModelName, NullIsUnset, Scalars
 
 
-class ExtraFile(BaseModel):
+class ExtraFile(NullIsUnset):
     """A file that the model should know of, or a part of one."""
 
     text: str

@@ -6,7 +6,7 @@ from pydantic import BaseModel, Discriminator, Field, Tag
 
 from core.apis.schemas.open_object import OpenObject
 from core.apis.schemas.type_of import type_of
-from core.config.field_types import Many
+from core.config.field_types import Many, NullIsUnset
 
 _HOSTED = frozenset(
     (
@@ -71,7 +71,7 @@ class ImageBlock(ContentBlock):
     source: Annotated[Base64Source | UrlSource | FileSource, Discriminator("type")]
 
 
-class Citations(BaseModel):
+class Citations(NullIsUnset):
     """Whether an answer is to say where it has something from."""
 
     enabled: bool = False

@@ -5,12 +5,12 @@ Fields of OpenAI's chats and of other servers are kept, too: SDKs send them as `
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 
 from core.apis.schemas.messages_blocks import InputMessage, TextBlock
 from core.apis.schemas.open_object import OpenObject
 from core.apis.schemas.type_of import type_of
-from core.config.field_types import Many, ModelName, Scalars
+from core.config.field_types import Many, ModelName, NullIsUnset, Scalars
 from core.contract.errors import InvalidRequestError
 
 
@@ -91,7 +91,7 @@ class RequestMetadata(OpenObject):
     user_id: str | None = None
 
 
-class CountTokensRequest(BaseModel):
+class CountTokensRequest(NullIsUnset):
     """What comes into a prompt. `output_format` is the former name of `output_config.format`."""
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)

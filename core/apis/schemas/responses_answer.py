@@ -46,7 +46,7 @@ class ResponseError(BaseModel):
 class ResponseObject(BaseModel):
     """A response. Every field is always there; what was asked for is told as it was sent.
 
-    `temperature` and `top_p` are what was used, whoever said it.
+    `temperature`, `top_p` and the penalties are those that were used, whoever set them.
     """
 
     id: str
@@ -56,6 +56,7 @@ class ResponseObject(BaseModel):
     status: Status
     background: bool = False
     error: ResponseError | None = None
+    frequency_penalty: float
     incomplete_details: IncompleteDetails | None = None
     instructions: str | None = None
     max_output_tokens: int | None = None
@@ -63,6 +64,7 @@ class ResponseObject(BaseModel):
     model: str
     output: list[dict[str, Any]]
     parallel_tool_calls: bool = True
+    presence_penalty: float
     previous_response_id: str | None = None
     conversation: None = None
     prompt: None = None

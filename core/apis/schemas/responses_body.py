@@ -11,7 +11,7 @@ from core.config.field_types import Many, ModelName, NullIsUnset, Scalars
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 
 
-class TextFormat(OpenObject):
+class TextFormat(OpenObject, NullIsUnset):
     """What the text of the answer has to be."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"

@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from pydantic import TypeAdapter as Adapter
 
 from core.apis.schemas.type_of import type_of
-from core.config.field_types import Many, json_text
+from core.config.field_types import Many, default_if_null, json_text
 
 Parts = Many[dict[str, Any]]
 Name = Annotated[str, Field(min_length=1)]
@@ -27,7 +27,7 @@ class InputItem(BaseModel):
 class MessageItem(InputItem):
     """A message, of which nobody has to say that it is one."""
 
-    type: Literal["message"] = "message"
+    type: Annotated[Literal["message"], default_if_null("message")] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: str | Parts
     phase: str | None = None
@@ -49,7 +49,7 @@ class FunctionCallItem(InputItem):
     call_id: Name
     name: str
     namespace: str | None = None
-    arguments: Annotated[str, BeforeValidator(json_text)] = "{}"
+    arguments: Annotated[str, BeforeValidator(json_text), default_if_null("{}")] = "{}"
 
 
 class CustomCallItem(InputItem):
@@ -73,7 +73,7 @@ class CallOutputItem(InputItem):
 class ItemReference(InputItem):
     """An item of a stored answer, or of its input."""
 
-    type: Literal["item_reference"] = "item_reference"
+    type: Annotated[Literal["item_reference"], default_if_null("item_reference")] = "item_reference"
     id: Name
 
 

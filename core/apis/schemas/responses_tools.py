@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 from core.apis.schemas.open_object import OpenObject
 from core.apis.schemas.responses_items import Name
 from core.apis.schemas.type_of import type_of
-from core.config.field_types import Many
+from core.config.field_types import Many, NullIsUnset
 
 
 class FunctionTool(BaseModel):
@@ -87,7 +87,7 @@ class ToolName(OpenObject):
     namespace: str | None = None
 
 
-class AllowedTools(OpenObject):
+class AllowedTools(OpenObject, NullIsUnset):
     """The tools that may be called, or with the mode `required` one of which must be."""
 
     type: Literal["allowed_tools"]

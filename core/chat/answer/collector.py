@@ -10,6 +10,7 @@ from typing import Literal
 
 from core.chat.answer.parts import attach_logprobs, content_of, joined
 from core.chat.answer.reasoning_tokens import ThoughtTokens
+from core.chat.schemas.half_characters import WholeJson
 from core.contract.errors import ServingError
 from core.contract.formats import (
     Parser,
@@ -71,6 +72,7 @@ class Collector:
         self._held_logprobs: list[TokenLogprob] = []  # of text a parser holds: a tag, or content
         self._calls: dict[int, int] = {}  # numbers on the wire, by those that pieces have
         self._arguments: list[list[str]] = []  # of each call, in pieces
+        self._whole: list[WholeJson] = []  # what reads them
         self.finished = False
         self._stops = ""  # the characters that `_stop` searches for
         self._stop: Callable[[str], object] | None = None
@@ -136,6 +138,9 @@ class Collector:
         if delta.finish_reason:
             self.finished = True
             result += self._track(self._flush())
+            for number, whole in enumerate(self._whole):
+                if rest := whole.finish():  # of a call that was cut
+                    result.append(ToolCallDelta(number, None, rest))
             if self._phase != "reasoning":
                 result += self._close_tag()
             logprobs += (*self._logprobs, *self._held_logprobs)
@@ -229,15 +234,18 @@ class Collector:
         """A call delta as clients get it: numbered from 0, with name and id only on the first."""
         number = self._calls.get(part.index)
         if number is not None:
-            self._arguments[number].append(part.arguments)
-            return [ToolCallDelta(number, None, part.arguments)]
+            arguments = self._whole[number].feed(part.arguments)
+            self._arguments[number].append(arguments)
+            return [ToolCallDelta(number, None, arguments)]
         if self._one_call and self._calls:
             return []
         if part.name is None:
             raise ServingError("the model called a function without a name")
         number = self._calls[part.index] = len(self._calls)
-        self._arguments.append([part.arguments])
-        return [ToolCallDelta(number, part.name, part.arguments, part.id or self._new_call_id())]
+        self._whole.append(WholeJson())
+        arguments = self._whole[number].feed(part.arguments)
+        self._arguments.append([arguments])
+        return [ToolCallDelta(number, part.name, arguments, part.id or self._new_call_id())]
 
     def _content(self, part: ContentDelta) -> list[Part]:
         text = part.text

@@ -97,15 +97,19 @@ class Counts:
 
 
 class AnswerCounts:
-    """Counts one answer into its model's, by the times and tokens of `usage`."""
+    """Counts one answer into its model's, by the times and tokens of `usage`.
 
-    __slots__ = ("_counted", "_last", "_model", "_usage")
+    `finish_reasons`: those of its choices that have ended.
+    """
+
+    __slots__ = ("_counted", "_last", "_model", "_usage", "finish_reasons")
 
     def __init__(self, model: ModelCounts, usage: UsageCounter) -> None:
         self._model = model
         self._usage = usage
         self._last: dict[int, float] = {}  # when each choice gained something last
         self._counted = 0
+        self.finish_reasons: Counter[str] = Counter()
 
     def prefill(self) -> None:
         """A prompt is being read."""
@@ -126,6 +130,7 @@ class AnswerCounts:
         self._last[choice] = now
         if finish_reason:
             model.finish_reasons[finish_reason] += 1
+            self.finish_reasons[finish_reason] += 1
 
     def end(self, outcome: Outcome) -> None:
         """The answer has ended."""

@@ -28,7 +28,7 @@ class DeltaReader:
 
     `first`: the number of the request's first choice in the answer. `prompt_only`: what is
     generated is dropped. `capture`: where it is recorded. `texts`: where that of each choice of the
-    answer is kept for the log. `answered`: whether there was anything to answer with yet.
+    answer is kept for the log.
     """
 
     def __init__(
@@ -42,7 +42,6 @@ class DeltaReader:
         capture: Capture | None = None,
         texts: list[list[str]] | None = None,
     ) -> None:
-        self.answered = False
         self._first = first
         self._collectors = collectors
         self._tokens = dict.fromkeys(collectors, 0)
@@ -71,8 +70,6 @@ class DeltaReader:
         update = self._update(collector, delta)
         if self._reasons:
             self._counter.set_reasoning(update.index, collector.reasoning_tokens)
-        if update.tokens or update.parts:
-            self.answered = True
         return update
 
     def ends(self, end: Delta, *, aborted: bool) -> Iterator[Update]:

@@ -18,13 +18,13 @@ from core.chat.answer.counts import AnswerCounts, ModelCounts, Outcome
 from core.chat.answer.delta_reader import DeltaReader, DirectDelivery, DirectSink
 from core.chat.answer.recipe import CollectorRecipe
 from core.chat.answer.running import RunningRequest
+from core.chat.answer.scoped_stops import stopped, without_scope
 from core.chat.answer.thought_end import ThoughtEnd
 from core.chat.answer.time_limit import MAX_SECONDS, LimitedTime, TimeLimit
 from core.chat.answer.usage import UsageCounter
 from core.contract.errors import (
     InvalidRequestError,
     KeyRevokedError,
-    ModelUnloadedError,
     NotReasoningError,
     RequestCancelledError,
     UnsupportedParameterError,
@@ -78,7 +78,6 @@ class Generation:
         running.counter, running.choices = self.counter, self.choices
         running.end_reasoning = self.end_reasoning
         self._counts = AnswerCounts(counts, self.counter)
-        self._readers: list[DeltaReader] = []
         self._from_engine: tuple[EngineStream, DeltaReader] | None = None
         self._prompt_only = prompt_only
         self._constrained_by = constrained_by
@@ -132,9 +131,10 @@ class Generation:
     async def updates(self) -> AsyncIterator[AsyncGenerator[Update, None]]:
         """Updates of all choices as they arrive. Leaving the block aborts what is running.
 
-        Each request waits for its turn. When the answer is cancelled, or its model is unloaded,
-        after that, its choices end as they are, with the `finish_reason` "abort"; if its key was
-        revoked, with a `KeyRevokedError`.
+        Each request waits for its turn. When the answer is cancelled after that, also by a server
+        that stops, its choices end as they are, with the `finish_reason` "abort". All else that
+        ends them early is raised, since clients know no such value: `ModelUnloadedError` if the
+        model is unloaded, `KeyRevokedError` if the key was revoked.
         """
         self._log_request()
         first = 0
@@ -144,21 +144,38 @@ class Generation:
             streams.append(self._run(request, first))
             first += request.n
         outcome: Outcome = "aborted"
-        reason = ""
+        error_text = ""
         try:
             with self._model_counts.working():
                 async with aclosing(merge(streams)) as updates:
                     yield updates
             outcome = "cancelled" if self._running.cancelled else "finished"
         except Exception as error:
-            outcome, reason = "failed", f": {error}"
+            outcome, error_text = "failed", f": {error}"
             raise
         finally:
             self._from_engine = None  # which refers to whoever sends, who refers to this
+            outcome = self._at_the_end(outcome)
+            self._running.ended = self._why(outcome)
             self._counts.end(outcome)
             if self._capture:
                 self._capture.end(outcome)
-            self._log_answer(outcome + reason)
+            self._log_answer(self._running.ended + error_text)
+
+    def _at_the_end(self, outcome: Outcome) -> Outcome:
+        """The outcome, also of an answer that its reader closes after the last update."""
+        complete = self._counts.finish_reasons.total() == self.choices
+        return "finished" if outcome == "aborted" and complete else outcome
+
+    def _why(self, outcome: Outcome) -> str:
+        """Why the answer has ended: the reasons of its choices, or that nobody reads it."""
+        if outcome == "aborted":
+            return "aborted: the client has left"
+        reasons = self._counts.finish_reasons
+        if outcome != "finished" or not reasons:
+            return outcome
+        texts = [name if self.choices == 1 else f"{n} {name}" for name, n in reasons.items()]
+        return f"finished: {', '.join(texts)}"
 
     def _log_request(self) -> None:
         request = self.requests[0]
@@ -211,7 +228,6 @@ class Generation:
             capture=self._capture,
             texts=self._texts,
         )
-        self._readers.append(reader)
         aborted = False
         timed = LimitedTime(self._time_limit, request.n) if self._time_limit else None
         asked = monotonic()
@@ -246,10 +262,6 @@ class Generation:
             if self._running.state != "running":
                 raise
             aborted = True
-        except ModelUnloadedError:
-            if not any(each.answered for each in self._readers):
-                raise
-            aborted = True
         end = Delta(finish_reason="stop")  # of a backend that forgot to say so
         if timed and timed.passed:
             end = Delta(finish_reason="length", stop_reason=MAX_SECONDS)
@@ -259,7 +271,11 @@ class Generation:
     def _generate(self, request: GenerationRequest) -> AsyncGenerator[Delta, None]:
         # Only now: while a request waits, other LoRAs may have been loaded.
         request = replace(request, adapter=self.model.applied_adapter)
-        return self._plugins.generate(self.model.backend, request)
+        params, backend = request.sampling, self.model.backend
+        if params.stop_scope is None or "stop_scope" not in self.model.info.unsupported:
+            return self._plugins.generate(backend, request)
+        deltas = self._plugins.generate(backend, without_scope(request))
+        return stopped(deltas, params, request.n)
 
 
 def merge(streams: Sequence[AsyncGenerator[Update, None]]) -> AsyncGenerator[Update, None]:

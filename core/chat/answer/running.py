@@ -26,12 +26,14 @@ class RunningRequest:
 
     `id`: a UUID until the route knows the client's; `answer_id`: that of its answer.
     `route`: method and path, or who else asks. `key`: the API key it came with, None where it needs
-    none. `asks`: whether it uses a model; `model`: that model's name. `loading`: it waits until
-    that is loaded. `received`: by `time.monotonic`. `choices` are all of the answer, `counter` has
-    its tokens. `account`: where what it uses is counted. `free`: it is answered even if its key has
-    reached a limit of tokens, as long as it uses none. `end_reasoning` ends the thought of what is
-    generated for it; None before that. `cancelled`: why it was, if it was. `keep_alive`: seconds
-    that it wants its model to stay loaded without requests.
+    none. `is_admin`: whether it may do what only admins may, see `permissions`. `shares_prefixes`:
+    whether other keys use what is cached for it. `asks`: whether it uses a model; `model`: that
+    model's name. `loading`: it waits until that is loaded. `received`: by `time.monotonic`.
+    `choices` are all of the answer, `counter` has its tokens. `account`: where what it uses is
+    counted. `ended`: why its answer has ended. `free`: it is answered even if its key has reached a
+    limit of tokens, as long as it uses none. `end_reasoning` ends the thought of what is generated
+    for it; None before that. `cancelled`: why it was, if it was. `keep_alive`: seconds that it
+    wants its model to stay loaded without requests.
     """
 
     def __init__(self, route: str = "") -> None:
@@ -39,6 +41,8 @@ class RunningRequest:
         self.answer_id: str | None = None
         self.route = route
         self.key: Key | None = None
+        self.is_admin = False
+        self.shares_prefixes = False
         self.asks = False
         self.model: str | None = None
         self.received = time.monotonic()
@@ -46,6 +50,7 @@ class RunningRequest:
         self.keep_alive: float | None = None
         self.choices = 0
         self.counter: UsageCounter | None = None
+        self.ended = ""
         self.account = Account()
         self.free = False
         self.end_reasoning: Callable[[], Awaitable[int]] | None = None
@@ -90,6 +95,12 @@ class RunningRequest:
         if self.key is None or self.key.priority is None:
             return asked
         return self.key.priority
+
+    def cache_salt(self, asked: str | None) -> str | None:
+        """The effective cache salt: its key's together with the requested one."""
+        if self.key is None or self.shares_prefixes:
+            return asked
+        return self.key.cache_salt(asked)
 
     @property
     def state(self) -> RequestState:

@@ -15,7 +15,7 @@ from pydantic import (
 from core.chat.schemas.constraint_fields import extra_keys
 from core.chat.schemas.generation_request import GenerationBody
 from core.chat.schemas.messages import FunctionDefinition, Message, Tool, read_old_calls
-from core.config.field_types import Many, Scalars, aliased
+from core.config.field_types import Many, Scalars, aliased, default_if_null
 from core.contract.errors import InvalidRequestError, UnsupportedParameterError
 
 
@@ -32,7 +32,7 @@ class NamedToolChoice(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    type: Literal["function"] = "function"
+    type: Annotated[Literal["function"], default_if_null("function")] = "function"
     function: NamedFunction
 
 
@@ -55,7 +55,7 @@ def _kind_of_choice(value: Any) -> str | None:
         return "a mode"
     kind = getattr(value, "type", None)
     if isinstance(value, dict):
-        kind = value.get("type", "function" if "function" in value else None)
+        kind = value.get("type") or ("function" if "function" in value else None)
     return {"function": "a name", "allowed_tools": "a list"}.get(str(kind))
 
 
@@ -135,6 +135,8 @@ class ChatCompletionRequest(GenerationBody):
     OpenAI's old `functions`, `function_call` and messages of the role `function` are read as what
     replaced them.
     `overflow`: what becomes of a chat that is too long; `truncate_history: true` is `drop_oldest`.
+    `strict_roles`: messages of users and the assistant are not joined for a chat template that
+    wants alternating roles.
     `echo`: the answer begins with the last message, if that is of the answer's role (vLLM).
     """
 
@@ -173,6 +175,8 @@ class ChatCompletionRequest(GenerationBody):
     reasoning_budget_message: Annotated[str, Field(max_length=10_000)] | None = None
     include_reasoning: bool | None = None
     separate_reasoning: bool | None = None
+    trim_reasoning: bool | None = None
+    strict_roles: bool = False
     overflow: Literal["error", "drop_oldest"] | None = None
     truncate_history: bool | None = None
     prediction: Prediction | None = None

@@ -20,9 +20,11 @@ class TemplateReport(BaseModel):
 
     `content`: whether it reads content as a text or a list of parts. `arguments`: whether it reads
     those of earlier calls as objects or JSON text. `variables`: for `chat_template_kwargs`.
+    `bos`: where the BOS of prompts comes from. `mistakes`: undefined names that it uses.
     """
 
     name: str
+    bos: str
     system: bool
     several_systems: bool
     later_systems: bool
@@ -34,6 +36,7 @@ class TemplateReport(BaseModel):
     content: Literal["string", "openai"]
     arguments: Literal["object", "string"] | None
     variables: list[str]
+    mistakes: list[str]
     stop_strings: list[str]
     turn_end: str | None
 

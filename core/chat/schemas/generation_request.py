@@ -7,18 +7,25 @@ other's extensions.
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    model_validator,
+)
 
 from core.chat.schemas.constraint_fields import ConstraintBody, extra_keys
 from core.config.durations import Duration
-from core.config.field_types import ModelName, aliased, field_names
+from core.config.field_types import ModelName, NullIsUnset, aliased, field_names
 from core.config.neutral_values import asks_for_nothing
 from core.config.sampling_fields import MAX_TOKENS, SamplingFields
 from core.contract.errors import InvalidRequestError
 from core.contract.sampling_params import RepetitionDetection
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(NullIsUnset):
     """`stream_options` of OpenAI, and vLLM's `continuous_usage_stats`: usage in every chunk."""
 
     model_config = ConfigDict(extra="allow")
@@ -30,7 +37,7 @@ class StreamOptions(BaseModel):
 Size = Annotated[int, Field(ge=0, le=4096)]
 
 
-class RepetitionOptions(BaseModel):
+class RepetitionOptions(NullIsUnset):
     """`repetition_detection`, as vLLM has it: the same tokens so many times in a row end a choice.
 
     A `max_pattern_size` of 0 is off; a `min_pattern_size` of 0 is 1.
@@ -91,6 +98,21 @@ class GenerationBody(ConstraintBody, SamplingFields):
     return_progress: bool = False
     keep_alive: Duration = aliased("keep_alive", "ttl")
 
+    _sent_names: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember_names(cls, data: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        body = validate(data)
+        if isinstance(data, dict):
+            body._sent_names = dict(_other_names(cls, data))
+        return body
+
+    @property
+    def sent_names(self) -> Mapping[str, str]:
+        """The names of fields that the client sent under other names than their first ones."""
+        return self._sent_names
+
     @model_validator(mode="after")
     def _every_limit_could_be_one(self) -> Self:
         """Also checks aliases that are ignored because another one was sent."""
@@ -142,10 +164,12 @@ class GenerationBody(ConstraintBody, SamplingFields):
         return {**kept, "temperature": 0.0}
 
     def overruled_fields(self) -> list[str]:
-        """Names of the fields that `do_sample: false` overrules."""
+        """Names of fields that `do_sample: false` overrules, or that turn off others sent here."""
+        names = [self.sent_names.get(name, name) for name in self.empty_windows()]
         if self.do_sample is not False or not super().sampling_fields().get("temperature"):
-            return []
-        return [name for name in ("temperature", "min_temp", "max_temp") if getattr(self, name)]
+            return names
+        temperatures = ("temperature", "min_temp", "max_temp")
+        return [*names, *(name for name in temperatures if getattr(self, name))]
 
     def unread_settings(self) -> Iterator[tuple[str, Any]]:
         """Unknown keys inside fields that are objects."""
@@ -165,3 +189,11 @@ class GenerationBody(ConstraintBody, SamplingFields):
 
 def _alias_names(body: type[BaseModel]) -> set[str]:
     return {name for item in body.model_fields.items() for name in field_names(*item)}
+
+
+def _other_names(body: type[BaseModel], sent: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, field in body.model_fields.items():
+        if field.validation_alias is not None:
+            names = (each for each in field_names(name, field) if sent.get(each) is not None)
+            if (used := next(names, name)) != name:
+                yield name, used

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from core.config.field_types import Many, aliased, json_text
+from core.config.field_types import Many, aliased, default_if_null, json_text
 
 
 class ContentPart(BaseModel):
@@ -21,7 +21,7 @@ class ContentPart(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    type: str = "text"
+    type: Annotated[str, default_if_null("text")] = "text"
     text: str | None = None
     refusal: str | None = None
     thinking: Any = None
@@ -42,7 +42,7 @@ class FunctionCall(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     name: str
-    arguments: Annotated[str, BeforeValidator(json_text)] = "{}"
+    arguments: Annotated[str, BeforeValidator(json_text), default_if_null("{}")] = "{}"
 
 
 class ToolCall(BaseModel):
@@ -51,7 +51,7 @@ class ToolCall(BaseModel):
     model_config = ConfigDict(extra="allow")
 
     id: str | None = None
-    type: Literal["function"] = "function"
+    type: Annotated[Literal["function"], default_if_null("function")] = "function"
     index: Any = Field(None, exclude=True)
     function: FunctionCall
 
@@ -86,7 +86,7 @@ class Tool(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    type: Literal["function"] = "function"
+    type: Annotated[Literal["function"], default_if_null("function")] = "function"
     function: FunctionDefinition
 
 

@@ -13,10 +13,12 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
+from core.chat.schemas.half_characters import whole
 from core.config.problems import KeyPath, key_text
 from core.contract.errors import InvalidRequestError
 
 Body = TypeVar("Body", bound=BaseModel)
+_Valid = TypeVar("_Valid")
 
 _TYPES = {
     "string_type": "a string",
@@ -55,22 +57,22 @@ Sent = Annotated[Body, _AcceptValidated()]
 def validator_of(kind: Any) -> Callable[[Any], Validated]:
     """Return a function that validates a body of this type, and raises `InvalidRequestError`."""
     validate = TypeAdapter[Any](kind).validate_python
-
-    def validated(value: Any) -> Validated:
-        try:
-            return Validated(validate(value))
-        except ValidationError as error:
-            raise first_problem(error.errors(include_url=False), value) from error
-
-    return validated
+    return lambda value: Validated(_validated(validate, value))
 
 
 def read_body(kind: type[Body], value: object) -> Body:
-    """The body that `value`, as `json.loads` makes it, is. `InvalidRequestError` if it is none."""
+    """The body that `value`, as `json.loads` makes it, is. `InvalidRequestError` if it is none.
+
+    It has no half characters.
+    """
+    return _validated(kind.model_validate, whole(value, shared=True)[0])
+
+
+def _validated(validate: Callable[[Any], _Valid], value: object) -> _Valid:
     try:
-        return kind.model_validate(value)
+        return validate(value)
     except ValidationError as error:
-        raise first_problem(error.errors(), value) from error
+        raise first_problem(error.errors(include_url=False), value) from error
 
 
 def first_problem(problems: Sequence[Mapping[str, Any]], body: Any) -> InvalidRequestError:

@@ -5,6 +5,7 @@ import logging
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from core.chat.schemas.read_body import first_problem
 from core.contract.errors import InvalidRequestError, RequestTooLargeError, ServingError
@@ -21,6 +22,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _invalid_body)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ClientLeft, _client_left)
+    app.add_exception_handler(ClientDisconnect, _client_left)
     app.add_exception_handler(RecursionError, _too_deep)
     app.add_exception_handler(Exception, _unexpected)
 

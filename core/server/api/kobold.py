@@ -23,6 +23,7 @@ from core.apis.schemas.kobold_bodies import (
 )
 from core.chat.plan.prompt_tokens import begins_with_bos
 from core.chat.plan.uncut_tokens import uncut_tokens
+from core.chat.schemas.half_characters import whole_text
 from core.chat.schemas.read_body import Sent
 from core.server.access.guard import needed
 from core.server.api.served import known_model, prompted_model, tokenized_model, usable_models
@@ -174,7 +175,7 @@ async def _genkey(http: Request) -> str:
     except (ValueError, RecursionError, ClientDisconnect):
         return ""
     genkey = body.get("genkey") if isinstance(body, dict) else None
-    return str(genkey or "")
+    return whole_text(str(genkey or ""))
 
 
 router.include_router(_v1, prefix="/v1")

@@ -54,7 +54,8 @@ async def count_input_tokens(
 async def _rendered(body: ChatCompletionRequest, http: Request, response: Response) -> RenderedChat:
     """A chat up to its prompt, planned as if it were to be answered."""
     model = await prompted_model(http, body.model)
-    planner, most_tokens = services(http).serving.planner, running_request(http).most_tokens
-    chat = await planner.render(body, model, most_tokens, request_id(http, body), fit=False)
+    planner, running = services(http).serving.planner, running_request(http)
+    salt, id = running.cache_salt(body.cache_salt), request_id(http, body)
+    chat = await planner.render(body, model, running.most_tokens, id, salt, fit=False)
     response.headers.update(ignored_header(chat.ignored))
     return chat

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
 from core.apis.responses.compose_response import ResponseComposer
+from core.apis.responses.response_input import NO_COMPACTION
 from core.apis.responses.responses import Responses, page
 from core.apis.schemas.responses_answer import (
     DeletedResponse,
@@ -15,7 +16,11 @@ from core.apis.schemas.responses_answer import (
 )
 from core.apis.schemas.responses_body import ResponsesRequest
 from core.chat.schemas.read_body import Sent
-from core.contract.errors import InvalidRequestError, UnsupportedParameterError
+from core.contract.errors import (
+    InvalidRequestError,
+    NotOfferedError,
+    UnsupportedParameterError,
+)
 from core.server.http.body_route import BodyRoute
 from core.server.http.framing import NAMED
 from core.server.http.headers import ignored_header
@@ -44,6 +49,12 @@ async def count_input_tokens(
     counted = await or_client_leaves(http, responses.count(request, running))
     response.headers.update(ignored_header(counted.ignored))
     return InputTokens(input_tokens=counted.tokens)
+
+
+@router.post("/responses/compact", include_in_schema=False)
+async def compact_responses() -> Response:
+    """Refuse to compact a conversation, which clients can do with an ordinary request."""
+    raise NotOfferedError(f"{NO_COMPACTION}. There is no route POST /v1/responses/compact")
 
 
 @router.get("/responses/{response_id}", response_model=ResponseObject)

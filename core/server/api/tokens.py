@@ -24,6 +24,7 @@ from core.models.served import ServedModel
 from core.server.api.served import tokenized_model
 from core.server.http.body_route import BodyRoute
 from core.server.http.headers import unsupported_header
+from core.server.http.track import running_request
 from core.server.schemas.token_bodies import (
     ContentTokens,
     DetokenizeRequest,
@@ -166,7 +167,8 @@ async def token_texts(model: ServedModel, token_ids: Sequence[int]) -> list[str]
 
 
 async def _prompt(body: ChatCompletionRequest, http: Request, model: ServedModel) -> Prompt:
-    return await services(http).serving.planner.prompt(body, model)
+    salt = running_request(http).cache_salt(body.cache_salt)
+    return await services(http).serving.planner.prompt(body, model, salt)
 
 
 def _without_bos(prompt: Prompt, model: ServedModel) -> Prompt:
@@ -183,7 +185,7 @@ def _without_bos(prompt: Prompt, model: ServedModel) -> Prompt:
 def _check_tokens(model: ServedModel, token_ids: Sequence[int]) -> None:
     """Raise unless the model has these tokens, and they are no more than a text may have."""
     if len(token_ids) > CONTEXTS_READ * model.info.context_length:
-        raise too_long(model.info.context_length, str(len(token_ids)), "tokens")
+        raise too_long(model, len(token_ids), "tokens")
     check_vocabulary(model, token_ids, "tokens")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from core.config.field_types import ModelName, Scalars
+from core.config.field_types import ModelName, NullIsUnset, Scalars
 from core.server.schemas.model_bodies import ModelCard
 
 
@@ -24,7 +24,7 @@ class DraftModel(BaseModel):
     draft_gpu_split: Scalars[float] | None = None
 
 
-class LoadOptions(BaseModel):
+class LoadOptions(NullIsUnset):
     """How a model is loaded; unset fields are as configured.
 
     `options` are those of the backend, by its own names. `stream`: answer with events.
@@ -89,7 +89,7 @@ class EmbeddingModelLoadRequest(BaseModel):
     embeddings_device: str | None = None
 
 
-class ModelUnloadRequest(BaseModel):
+class ModelUnloadRequest(NullIsUnset):
     """`POST /v1/model/unload`; all of it optional. Without a `name`, the current model."""
 
     model_config = ConfigDict(extra="allow")

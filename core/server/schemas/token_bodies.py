@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_val
 
 from core.chat.schemas.chat_request import ChatCompletionRequest
 from core.chat.schemas.messages import Message, Tool
+from core.chat.schemas.read_body import read_body
 from core.config.field_types import Many, ModelName, NullIsUnset, Scalars, aliased
 from core.contract.errors import InvalidRequestError
 
@@ -53,11 +54,12 @@ class TokenEncodeRequest(TabbyTokenBody):
 
     def chat(self) -> ChatCompletionRequest:
         """The messages as a chat request."""
-        return ChatCompletionRequest(
-            messages=self.text,
-            add_generation_prompt=False,
-            chat_template_kwargs=self.template_vars,
-        )
+        fields = {
+            "messages": self.text,
+            "add_generation_prompt": False,
+            "chat_template_kwargs": self.template_vars,
+        }
+        return read_body(ChatCompletionRequest, fields)
 
 
 class TokenEncodeResponse(BaseModel):
@@ -111,7 +113,7 @@ class TokenizeRequest(TokenBody):
     def chat(self) -> ChatCompletionRequest:
         """The messages as a chat request."""
         names = self.model_fields_set & ChatCompletionRequest.model_fields.keys()
-        return ChatCompletionRequest(**{name: getattr(self, name) for name in names})
+        return read_body(ChatCompletionRequest, {name: getattr(self, name) for name in names})
 
 
 class TokenizeResponse(BaseModel):

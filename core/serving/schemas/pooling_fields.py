@@ -6,9 +6,9 @@ TEI's (https://huggingface.github.io/text-embeddings-inference/), under the name
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
-from core.config.field_types import ModelName
+from core.config.field_types import ModelName, NullIsUnset
 
 MAX_INPUTS = 2048
 """Texts of one request."""
@@ -47,22 +47,14 @@ OneOrMoreTexts = Annotated[Texts, BeforeValidator(_as_list)]
 """Also one that is not in a list."""
 
 
-class PoolingBody(BaseModel):
-    """Fields of all these requests. null counts as unset."""
+class PoolingBody(NullIsUnset):
+    """Fields of all these requests."""
 
     model_config = ConfigDict(extra="allow")
 
     model: ModelName | None = None
     priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
     user: str | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_means_unset(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        required = {name for name, field in cls.model_fields.items() if field.is_required()}
-        return {n: value for n, value in data.items() if value is not None or n in required}
 
     @property
     def unknown(self) -> list[str]:

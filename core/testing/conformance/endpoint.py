@@ -16,6 +16,7 @@ Json = dict[str, Any]
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
+_NO_KEY = "none"
 STORY = [{"role": "user", "content": "Tell me a story about a train."}]
 
 
@@ -158,12 +159,13 @@ def connect(
     `timeout`: seconds without a byte after which a request counts as failed.
     """
     base = url.rstrip("/").removesuffix("/v1")
-    key = api_key or "none"
+    key = api_key or _NO_KEY
     with (
         httpx2.Client(
             base_url=base,
             timeout=timeout,
             headers={"Authorization": f"Bearer {key}"},
+            event_hooks={"request": [_without_key]},
             limits=httpx2.Limits(max_keepalive_connections=0),  # that servers close when they like
         ) as http,
         OpenAI(base_url=f"{base}/v1", api_key=key, max_retries=0, http_client=http) as openai,
@@ -174,3 +176,9 @@ def connect(
             names = ", ".join(str(card["id"]) for card in cards) or "none"
             raise NoSuchModelError(f"{base} has no model {model or ''}; it lists: {names}")
         yield Endpoint(http, openai, card, api_key)
+
+
+def _without_key(request: httpx2.Request) -> None:
+    """Remove the key that the SDK insists on: a server would call it a wrong one."""
+    if request.headers.get("Authorization") == f"Bearer {_NO_KEY}":
+        del request.headers["Authorization"]
