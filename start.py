@@ -11,6 +11,7 @@ python3 start.py test --thorough     also run the tests that are left out as slo
 python3 start.py check               ruff and mypy
 python3 start.py python FILE [...]   run a Python file in the same environment
 python3 start.py install llamacpp    install what another backend needs
+python3 start.py install enginebay   make `enginebay` a command of every folder
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import command_launcher
 import llamacpp_wheels
 
 NEEDED = (3, 11)
@@ -51,6 +53,11 @@ def main(arguments: list[str]) -> int:
     require_python(sys.version_info[:2])
     if command == "install":
         return install_all(rest)
+    if not STAMP.exists() and command not in ("test", "check", "python"):
+        command_launcher.offer(ROOT / "start.py", VENV)
+    if command == "enginebay":  # so the launcher calls it; `enginebay test` is no command here
+        install()
+        return run_enginebay(rest)
     if command == "run":  # which says what it needs, once it knows
         install()
     else:
@@ -62,10 +69,15 @@ def main(arguments: list[str]) -> int:
         return max([run([PYTHON, "-m", *check]) for check in checks])
     if command == "python":
         return replace_by([PYTHON, *rest])
-    if Path.cwd() != ROOT:
+    return run_enginebay([command, *rest])
+
+
+def run_enginebay(arguments: list[str]) -> int:
+    """Become the installed command; its config is the checkout's, unless this folder has one."""
+    if Path.cwd() != ROOT and not Path("config.yml").exists():
         os.environ.setdefault("ENGINEBAY_CONFIG", str(ROOT / "config.yml"))
     os.environ["ENGINEBAY_START"] = str(ROOT / "start.py")  # for `run` and `serve`: see install_all
-    return replace_by([str(BIN / f"enginebay{SUFFIX}"), command, *rest])
+    return replace_by([str(BIN / f"enginebay{SUFFIX}"), *arguments])
 
 
 def require_python(version: tuple[int, ...]) -> None:
@@ -98,7 +110,7 @@ def how_to_get(version: str) -> str:
 
 
 def install_all(arguments: list[str]) -> int:
-    """Install these extras; the exit code.
+    """Install these extras, or the command `enginebay`; the exit code.
 
     With `--if-possible`, which `serve` says, one that cannot be installed is left out, now and the
     next times, until it is asked for without that.
@@ -110,7 +122,10 @@ def install_all(arguments: list[str]) -> int:
             install_if_possible(extra)
     else:
         for extra in arguments:
-            install(extra)
+            if extra == "enginebay":
+                print(command_launcher.write(ROOT / "start.py", VENV))
+            else:
+                install(extra)
     return 0
 
 

@@ -84,6 +84,12 @@ def test_no_page_spells_the_address_of_the_repository(page: Path) -> None:
     assert not re.search(r"git clone|github\.com/[\w.-]+/enginebay", page.read_text("utf-8"))
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_page_writes_the_command_in_one_way(page: Path) -> None:
+    # EVE-5: `start.py` makes it a command of every folder.
+    assert not re.search(r"\.venv[/\\]\w+[/\\]enginebay", page.read_text("utf-8"))
+
+
 @pytest.mark.parametrize("name", hooks())
 def test_every_hook_has_a_heading_that_is_its_signature_and_a_plugin_to_paste(
     name: str, tmp_path: Path

@@ -1,48 +1,60 @@
 """`enginebay config`: check, show, schema and reload."""
 
+from __future__ import annotations
+
 import time
+from typing import TYPE_CHECKING
 
 from core.cli.console import fail, stderr, stdout
 from core.cli.installing import lacking_libraries
-from core.cli.keys import entries
 from core.cli.settings import (
     ConfigOption,
     KeyOption,
     UrlOption,
+    listening,
     load_plugins,
     read_config,
-    require_listening,
-    require_valid,
 )
+
+if TYPE_CHECKING:
+    from core.config.problems import Problem
+    from core.config.schema import Config
 
 
 def check(config: ConfigOption = None) -> None:
     """Check the config, its plugins, paths, options, keys and libraries, and settings in the models
-    folder, without loading a model.
+    folder, without loading a model. All mistakes are reported at once.
     """
-    from core.models.check_config import without_saved_kv
+    from core.config.load import load_valid_part
+    from core.config.problems import ConfigError, further, in_order
+    from core.models.check_config import check_config, without_saved_kv
     from core.models.files.model_folder import folder_of
-    from core.server.access.key_store import keys_path
 
-    settings = read_config(config)
+    try:
+        settings, problems = load_valid_part(config)
+    except ConfigError as error:
+        fail(error.problems, code=2)
     plugins = load_plugins(settings)
-    require_valid(settings, plugins)
-    certificate = require_listening(settings)
-    if certificate and (warning := certificate.warning(time.time())):
-        stderr().print(f"warning: {warning}", style="yellow")
-    entries(keys_path(settings))
+    certificate, of_listening = listening(settings)
     folder = folder_of(settings, plugins)
     wrong, refused = folder.problems()
-    for problem in refused:
-        stderr().print(f"warning: {problem}", style="yellow")
-    if wrong:
-        fail(wrong, code=2)
+    found = [*check_config(settings, plugins), *of_listening, *_of_keys(settings), *wrong]
+    problems += further(problems, found)
+    warnings: list[object] = [*refused]
+    if certificate and (warning := certificate.warning(time.time())):
+        warnings.append(warning)
     in_folder = [model.backend for model in folder.models().values()]
     here = [model.backend for model in settings.models if not model.cluster]
-    if lacking := lacking_libraries(here, plugins):
-        fail(lacking)
-    for lacks in lacking_libraries(in_folder, plugins):
-        stderr().print(f"warning: {folder.root}: {lacks}", style="yellow")
+    lacking = lacking_libraries(here, plugins)
+    warnings += (
+        f"{folder.root}: {lacks}"
+        for lacks in lacking_libraries(in_folder, plugins)
+        if lacks not in lacking
+    )
+    for each in warnings:
+        stderr().print(f"warning: {each}", style="yellow")
+    if problems or lacking:
+        fail([*in_order(problems), *lacking], code=2 if problems else 1)
     names = [model.name for model in settings.models]
     if settings.loading.from_model_dir:
         names += folder.names()
@@ -52,6 +64,21 @@ def check(config: ConfigOption = None) -> None:
             "loading.cache_ram and cache_dir have no effect on models whose backend cannot save "
             f"conversations: {', '.join(without)}"
         )
+
+
+def _of_keys(config: Config) -> list[Problem]:
+    """What is wrong with the keys file, if there is one."""
+    from core.config.keys import load_keys
+    from core.config.problems import ConfigError
+    from core.server.access.key_store import keys_path
+
+    path = keys_path(config)
+    try:
+        if path.exists():
+            load_keys(path)
+    except ConfigError as error:
+        return error.problems
+    return []
 
 
 def reload(url: UrlOption = None, config: ConfigOption = None, api_key: KeyOption = None) -> None:

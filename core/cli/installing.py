@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, metadata
 from typing import TYPE_CHECKING
 
 from core.cli.console import fail
+from core.cli.libraries import tried
 
 if TYPE_CHECKING:
     from core.config.schema import Config
@@ -48,23 +49,34 @@ def require_libraries(backend: str, plugins: Plugins) -> None:
 
 
 def lacking_libraries(backends: Iterable[str], plugins: Plugins) -> list[str]:
-    """The libraries that these backends lack, with the commands that install them."""
+    """The libraries that these backends lack or that do not import, with what installs them."""
+    entries = {name: entry for name in backends if (entry := plugins.backends.get(name))}
+    imported = tried(
+        library for entry in entries.values() if not entry.missing() for library in entry.requires
+    )
     lacking: list[str] = []
-    for backend in dict.fromkeys(backends):
-        entry = plugins.backends.get(backend)
-        if entry and (missing := entry.missing()):
+    for backend, entry in entries.items():
+        if missing := entry.missing():
             lacking.append(_lacks(backend, missing))
+        elif broken := [each for name in entry.requires if (each := imported[name]).problem]:
+            words = ", ".join(map(str, broken))
+            lacking.append(f"the backend {backend} cannot run: {words}; {_remedy(backend)}")
     return lacking
 
 
 def _lacks(backend: str, missing: list[str]) -> str:
-    remedy = "install what its documentation says"
+    names = ", ".join(missing)
+    return f"the backend {backend} needs {names}, which is not installed; {_remedy(backend)}"
+
+
+def _remedy(backend: str) -> str:
+    """How to install what a backend imports."""
     if backend in _extras():
-        remedy = (
+        return (
             f"install it with: python3 start.py install {backend}, or without a checkout: "
             f"pip install 'enginebay[{backend}]'"
         )
-    return f"the backend {backend} needs {', '.join(missing)}, which is not installed; {remedy}"
+    return "install what its documentation says"
 
 
 def _backends(config: Config, plugins: Plugins) -> Iterator[str]:

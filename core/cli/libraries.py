@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 TIMEOUT = 120
 """Seconds for one library; some compile something when they are imported first."""
@@ -22,14 +23,27 @@ print(getattr(module, "__version__", ""))
 """
 
 
-def tried(names: Iterable[str]) -> dict[str, str]:
-    """Each library's name and version, or why it does not import."""
+class Library(NamedTuple):
+    """A library with its version, or the reason why it does not import."""
+
+    name: str
+    version: str = ""
+    problem: str = ""
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"{self.name} does not import ({self.problem})"
+        return f"{self.name} {self.version}".rstrip()
+
+
+def tried(names: Iterable[str]) -> dict[str, Library]:
+    """Each library, after an attempt to import it."""
     names = list(dict.fromkeys(names))
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         return dict(zip(names, threads.map(_try, names), strict=True))
 
 
-def _try(name: str) -> str:
+def _try(name: str) -> Library:
     path = os.pathsep.join(os.path.abspath(each) for each in sys.path)  # noqa: PTH100  (of text)
     try:
         done = subprocess.run(
@@ -42,11 +56,11 @@ def _try(name: str) -> str:
             timeout=TIMEOUT,
         )
     except subprocess.TimeoutExpired:
-        return f"{name} does not import (not within {TIMEOUT} seconds)"
+        return Library(name, problem=f"not within {TIMEOUT} seconds")
     said = done.stdout.splitlines()
     if done.returncode == 0 and said:
-        return f"{name} {said[-1]}".rstrip()
+        return Library(name, said[-1])
     reason = f"its process ended with exit code {done.returncode}"
     if done.returncode == 1 and done.stderr.strip():  # an exception, the last line of its traceback
         reason = done.stderr.strip().splitlines()[-1]
-    return f"{name} does not import ({reason})"
+    return Library(name, problem=reason)

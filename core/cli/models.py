@@ -1,4 +1,4 @@
-"""`enginebay models`."""
+"""`enginebay models`, `models list` and `ps`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from core.cli.console import fail, print_table, stderr, table
 from core.cli.settings import ConfigOption, KeyOption, UrlOption, load_plugins
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from openai import OpenAI
 
     from core.config.schema import Config
@@ -22,8 +24,23 @@ def models(
     api_key: KeyOption = None,
 ) -> None:
     """List the models of a running server, or those of the config if none is running."""
-    if context.invoked_subcommand:
-        return
+    if not context.invoked_subcommand:
+        list_models(url, config, api_key)
+
+
+def list_models(
+    url: UrlOption = None, config: ConfigOption = None, api_key: KeyOption = None
+) -> None:
+    """List the models of a running server, or those of the config if none is running."""
+    _list(url, config, api_key, in_memory=False)
+
+
+def ps(url: UrlOption = None, config: ConfigOption = None, api_key: KeyOption = None) -> None:
+    """List the models that a running server has in memory."""
+    _list(url, config, api_key, in_memory=True)
+
+
+def _list(url: str | None, config: Path | None, api_key: str | None, *, in_memory: bool) -> None:
     from openai import APIConnectionError, APIError
 
     from core.cli.client import connect, distrust, message_of, target
@@ -31,9 +48,9 @@ def models(
     where, api_key, settings = target(url, config, api_key)
     try:
         with connect(where, api_key, settings) as client:
-            _print_running(client)
+            _print_running(client, in_memory=in_memory)
     except APIConnectionError as error:
-        if settings is None:
+        if settings is None or in_memory:
             fail(f"nothing answers at {where}{distrust(error)}; is the server running?")
         stderr().print(f"no server answers at {where}; these are the models of the config:")
         _print_configured(settings)
@@ -41,10 +58,12 @@ def models(
         fail(f"{where} answers: {message_of(error)}")
 
 
-def _print_running(client: OpenAI) -> None:
+def _print_running(client: OpenAI, *, in_memory: bool) -> None:
     rows = table("model", "backend", "state", "context", "RAM", "GPU", "requests")
     for model in client.models.list():
         card: dict[str, Any] = model.model_extra or {}
+        if in_memory and card.get("state") in _NOT_IN_MEMORY:
+            continue
         memory = card.get("memory") or {}
         rows.add_row(
             model.id,
@@ -56,6 +75,9 @@ def _print_running(client: OpenAI) -> None:
             str(card.get("requests") or ""),
         )
     print_table(rows)
+
+
+_NOT_IN_MEMORY = ("unloaded", "failed")
 
 
 def _state(card: dict[str, Any]) -> str:

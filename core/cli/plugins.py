@@ -43,7 +43,7 @@ def list_plugins(config: ConfigOption = None) -> None:
     known = _capabilities(settings)
     imported = tried(name for entry in found.backends.values() for name in entry.requires)
     for name, entry in found.backends.items():
-        libraries = "; ".join(imported[library] for library in entry.requires)
+        libraries = "; ".join(str(imported[library]) for library in entry.requires)
         rows.add_row(name, libraries, known.get(name), ", ".join(option_names(entry)))
     console.print()
     print_table(rows)

@@ -1,5 +1,9 @@
 """The program `enginebay`: its commands."""
 
+import errno
+import os
+import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -42,6 +46,7 @@ def program() -> typer.Typer:
     app.command("download")(download.download)
     of_models = typer.Typer(invoke_without_command=True)
     of_models.callback()(models.models)
+    of_models.command("list")(models.list_models)
     of_models.command("inspect")(inspect_model.inspect)
     of_models.command("load")(loading_models.load)
     of_models.command("switch")(loading_models.switch)
@@ -78,12 +83,36 @@ def program() -> typer.Typer:
     of_config.command("schema")(config.schema)
     of_config.command("reload")(config.reload)
     app.add_typer(of_config, name="config")
+    panel = "As in Ollama"
+    app.command("list", rich_help_panel=panel)(models.list_models)
+    app.command("ps", rich_help_panel=panel)(models.ps)
+    app.command("pull", rich_help_panel=panel)(download.download)
+    app.command("show", rich_help_panel=panel)(inspect_model.inspect)
+    app.command("stop", rich_help_panel=panel)(loading_models.unload)
     return app
 
 
 def main() -> None:
-    """The console entry point."""
-    program()()
+    """Run the command line. Exit with a plain message if its output or a file cannot be written."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # not every terminal is UTF-8
+    try:
+        try:
+            program()()
+        finally:
+            if sys.stdout:  # closed streams are None
+                sys.stdout.flush()
+    except OSError as error:
+        if error.errno == errno.ENOENT and error.filename is None:
+            sys.exit("the current folder no longer exists; change to another one")
+        if error.errno not in _UNWRITABLE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes what is left when it exits
+        sys.exit(f"{error.filename or 'the output'} cannot be written: {error.strerror}")
+
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def _print_version(wanted: bool) -> None:

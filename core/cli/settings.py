@@ -12,6 +12,7 @@ import typer
 from core.cli.console import fail
 
 if TYPE_CHECKING:
+    from core.config.problems import Problem
     from core.config.schema import Config, ModelConfig
     from core.plugins import Plugins
     from core.server.http.certificate import Certificate
@@ -73,19 +74,26 @@ def model_at(path: Path, backend: str | None, plugins: Plugins) -> ModelConfig:
         fail(error.problems, code=2)
 
 
-def require_listening(config: Config) -> Certificate | None:
-    """The config's certificate, if it has one. Exit if it, or the unix socket, cannot be used."""
+def require_listening(config: Config) -> None:
+    """Exit if the config's certificate, or its unix socket, cannot be used."""
+    _, problems = listening(config)
+    if problems:
+        fail(problems, code=2)
+
+
+def listening(config: Config) -> tuple[Certificate | None, list[Problem]]:
+    """The config's certificate, if it has one, and what is wrong with it or the unix socket."""
     from core.config.problems import ConfigError
     from core.server.http.certificate import certificate_of
     from core.server.http.sockets import path_problem, unix_path
 
     path = unix_path(config)
-    if path and (problem := path_problem(path)):
-        fail([config.origins.problem(("server", "unix_socket"), problem)], code=2)
+    problem = path and path_problem(path)
+    problems = [config.origins.problem(("server", "unix_socket"), problem)] if problem else []
     try:
-        return certificate_of(config)
+        return certificate_of(config), problems
     except ConfigError as error:
-        fail(error.problems, code=2)
+        return None, [*problems, *error.problems]
 
 
 def require_valid(config: Config, plugins: Plugins) -> None:

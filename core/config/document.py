@@ -10,6 +10,7 @@ from ruamel.yaml.reader import ReaderError
 
 from core.config.paths import is_special
 from core.config.problems import ConfigError, KeyPath, Problem, key_text
+from core.config.yaml_hints import hint
 
 FIRST_MODEL = """
     models:
@@ -155,11 +156,11 @@ class Document:
 
     def _syntax_error(self, error: MarkedYAMLError) -> ConfigError:
         mark = error.problem_mark or error.context_mark
-        line = [*self._text.splitlines(), ""][mark.line]
-        message = " ".join(filter(None, (error.context, error.problem)))
-        if "\t" in line[: len(line) - len(line.lstrip())]:
-            message = "the line is indented with a tab; YAML wants spaces"
-        elif error.context_mark and error.context_mark.line != mark.line:
+        lines = ["", *self._text.splitlines(), ""]
+        above, line = lines[mark.line : mark.line + 2]
+        words = " ".join(filter(None, (error.context, error.problem)))
+        message = hint(words, line, mark.column, above)
+        if error.context_mark and error.context_mark.line != mark.line:
             message += f" (it began on line {error.context_mark.line + 1})"
         return self._error(f"column {mark.column + 1}: {message}", mark.line + 1)
 

@@ -21,12 +21,12 @@ def engine_keys(models: Sequence[ModelConfig]) -> list[Hashable]:
     return [engine_key(model, root_of(model.name, likes)) for model in models]
 
 
-def engine_names(models: Sequence[ModelConfig]) -> dict[Hashable, str]:
-    """A name for the engine of each key: that of the first model that uses it."""
-    names: dict[Hashable, str] = {}
+def engine_models(models: Sequence[ModelConfig]) -> dict[Hashable, list[ModelConfig]]:
+    """The models of each engine, in their order. The engine is named after the first one."""
+    sharing: dict[Hashable, list[ModelConfig]] = {}
     for model, key in zip(models, engine_keys(models), strict=True):
-        names.setdefault(key, model.name)
-    return names
+        sharing.setdefault(key, []).append(model)
+    return sharing
 
 
 def engine_problems(models: Sequence[ModelConfig]) -> Iterator[tuple[KeyPath, str]]:

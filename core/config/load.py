@@ -2,24 +2,28 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from core.config.document import FIRST_MODEL, Document
 from core.config.environment import Unusable, decoded, variables, with_value
 from core.config.messages import explain
-from core.config.names import name_problems
+from core.config.names import name_problems, without_likes
 from core.config.origins import Origins, Place
 from core.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
-from core.config.schema import Config
+from core.config.schema import Config, ModelConfig
+from core.config.section import Section
 from core.config.tabbyapi import settings_of_tabbyapi
-from core.config.walk import Schema
+from core.config.walk import Schema, existing
 
 DEFAULT_PATH = Path("config.yml")
 MODELS = "models.d"
 """The folder beside the config whose files have more models, one or a list of them each."""
+
+S = TypeVar("S", bound=Section)
 
 _EXPECTED = f"; it must have the keys of a model, or a list of models:\n{FIRST_MODEL}"
 
@@ -29,6 +33,19 @@ def load_config(path: Path | None, overrides: Mapping[str, object] | None = None
 
     `overrides` are values of flags by dotted key: `server.port` is the flag `--port`. Raises
     `ConfigError` with all problems.
+    """
+    config, problems = load_valid_part(path, overrides)
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def load_valid_part(
+    path: Path | None, overrides: Mapping[str, object] | None = None
+) -> tuple[Config, list[Problem]]:
+    """Return the config without its wrong values, and all its problems.
+
+    Raises `ConfigError` only if the file itself cannot be read.
     """
     path = path or DEFAULT_PATH
     document = Document(path)
@@ -49,7 +66,6 @@ def load_config(path: Path | None, overrides: Mapping[str, object] | None = None
     of_tabbyapi = list(settings_of_tabbyapi(data))
     problems += [origins.problem(*each) for each in of_tabbyapi]
     foreign = {path[:1] for path, _ in of_tabbyapi}
-    config = Config()
     try:
         config = Config.model_validate(data)
     except ValidationError as error:
@@ -59,10 +75,51 @@ def load_config(path: Path | None, overrides: Mapping[str, object] | None = None
             for path, message in found
             if (path or not of_names) and path[:2] not in unlike and path not in foreign
         ]
-    if problems:
-        raise ConfigError(in_order(problems))
+        config = _valid_part(data)
     config.use_origins(origins)
-    return config
+    return config, in_order(problems)
+
+
+def _valid_part(data: Mapping[Any, Any]) -> Config:
+    """The config without wrong values. All models stay, with other values for those they need."""
+    entries = data.get("models")
+    models = [
+        _without_mistakes(
+            ModelConfig,
+            each if isinstance(each, dict) else {},
+            dict.fromkeys(("name", "backend"), f"model {index}"),
+        )
+        for index, each in enumerate(without_likes(entries if isinstance(entries, list) else ()))
+    ]
+    rest = {key: value for key, value in data.items() if key != "models"}
+    return _without_mistakes(Config, rest, {}).model_copy(update={"models": models})
+
+
+def _without_mistakes(kind: type[S], data: Any, instead: Mapping[str, Any]) -> S:
+    """A section of this data, where values that are wrong are left out, or have others instead."""
+    while True:
+        try:
+            return kind.model_validate(data)
+        except ValidationError as error:
+            # Of a list, all is left out: without one item the others would have new places.
+            wrong = {
+                tuple(takewhile(lambda part: isinstance(part, str), existing(data, each["loc"])))
+                for each in error.errors(include_url=False, include_context=False)
+            }
+            before = data
+            for path in wrong:
+                data = _without(data, path)
+            data = {**instead, **data}
+            if data == before:  # it is of no value, but of all together
+                return kind.model_validate(instead)
+
+
+def _without(data: Mapping[Any, Any], path: KeyPath) -> dict[Any, Any]:
+    """A copy of the data without the value at `path`, if it has one."""
+    if not path or path[0] not in data:
+        return dict(data)
+    rest = {key: value for key, value in data.items() if key != path[0]}
+    return {**rest, path[0]: _without(data[path[0]], path[1:])} if path[1:] else rest
 
 
 def read_again(config: Config) -> Config:

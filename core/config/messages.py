@@ -59,6 +59,8 @@ def _message(details: ErrorDetails, path: KeyPath, schema: Schema) -> str:
 
 def _unknown(path: KeyPath, schema: Schema) -> str:
     name, parent = str(path[-1]), path[:-1]
+    if name.strip() != name or not name.isprintable():
+        return "unknown key: an invisible character is in it, such as a no-break space; delete it"
     if home := next(homes(schema, parent, name), None):
         return f"unknown key here; it belongs under {home!r}"
     if here := setting_of_tabbyapi(name):

@@ -1,6 +1,7 @@
 """Problems of a config: where each is, and what to do about it."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 KeyPath = tuple[str | int, ...]
@@ -32,9 +33,23 @@ class ConfigError(Exception):
         self.problems = list(problems)
 
 
+def further(known: Sequence[Problem], found: Iterable[Problem]) -> Iterator[Problem]:
+    """The problems of `found` with other values than those that are known to be wrong."""
+    wrong = {(problem.where, problem.key) for problem in known if problem.key}
+    for problem in found:
+        ends = [match.start() for match in re.finditer(r"[.[]|$", problem.key)]
+        if not any((problem.where, problem.key[:end]) in wrong for end in ends):
+            yield problem
+
+
 def in_order(problems: Sequence[Problem]) -> list[Problem]:
-    """Sorted by line; those without a line come first."""
-    return sorted(problems, key=lambda problem: problem.line)
+    """Sorted by file and line; those without a line come first."""
+    files = list(dict.fromkeys(problem.where for problem in problems if problem.line))
+
+    def place(problem: Problem) -> tuple[int, int]:
+        return (files.index(problem.where), problem.line) if problem.line else (-1, 0)
+
+    return sorted(problems, key=place)
 
 
 def key_text(path: KeyPath) -> str:

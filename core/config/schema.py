@@ -57,6 +57,10 @@ class HttpConfig(Section):
         "auto",
         description="Who needs a key: auto, required (all), admin (for admin routes) or none.",
     )
+    share_prefixes: bool = Field(
+        False,
+        description="Share cached prompts between API keys; keys can then guess others' prompts.",
+    )
     allowed_hosts: list[Host] = Field(
         default=[],
         description="More host names that may be used without a key; *.example matches subdomains.",
@@ -74,7 +78,7 @@ class HttpConfig(Section):
     )
     metrics: Literal["on", "keyed", "off"] = Field(
         "on",
-        description="/metrics: on (key needed if other machines can connect), keyed or off.",
+        description="/metrics: on (needs a key where other routes need one), keyed or off.",
     )
     capture: Text | None = Field(
         None,
@@ -164,7 +168,7 @@ class ServerConfig(ListeningConfig, UsageConfig, ApisConfig, MediaConfig, HttpCo
 def _needs_backend_or_like(schema: dict[str, Any]) -> None:
     """Inherited keys need not be written; pydantic only sees the merged model."""
     schema["required"] = ["name"]
-    schema["anyOf"] = [{"required": ["backend", "path"]}, {"required": ["like"]}]
+    schema["anyOf"] = [{"required": ["backend"]}, {"required": ["like"]}]
 
 
 class ModelConfig(Section):
@@ -179,7 +183,8 @@ class ModelConfig(Section):
         description="The engine that runs the model; `enginebay plugins` lists what is installed."
     )
     path: Text = Field(
-        description="The model's file or folder, relative to this file, or hf://OWNER/REPO:QUANT."
+        "",
+        description="The model's file or folder, relative to this file, or hf://OWNER/REPO:QUANT.",
     )
     load: Literal["start", "request", "command"] = Field(
         "start",
@@ -306,7 +311,7 @@ class Config(Section):
     )
     models: list[ModelConfig] = Field(
         default=[],
-        description="The models to serve; the first one answers requests that name none.",
+        description="The models to serve; a request without a name uses the last or first one.",
     )
     loading: LoadingConfig = Field(
         default_factory=LoadingConfig,
@@ -351,5 +356,5 @@ class Config(Section):
 
 
 def resolved_path(path: str, base: Path) -> str:
-    """`path` made absolute, relative to the config's folder; URLs are unchanged."""
-    return path if "://" in path else str(base / Path(path).expanduser())
+    """`path` made absolute, relative to the config's folder; URLs and no path are unchanged."""
+    return path if not path or "://" in path else str(base / Path(path).expanduser())

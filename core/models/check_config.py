@@ -167,10 +167,15 @@ def model_problems(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator
         except ValueError as error:
             yield where, str(error)
     path = resolved_path(model.path, base)
-    if model.cluster:  # then it is looked for where the engine is
+    if not path:
+        if entry and entry.needs_path:
+            yield ("path",), f"is missing; set it to the file or folder of the model {model.name!r}"
+    elif model.cluster:  # then it is looked for where the engine is
         pass
     elif "://" not in path and not Path(path).exists():
         hint = "; a URL begins with http:// or https://" if _ADDRESS.match(model.path) else ""
+        if not path.isprintable():
+            path, hint = repr(path), "; in single quotes YAML leaves every \\ as it is"
         yield ("path",), f"there is no file or folder {path}{hint}"
     elif is_special(Path(path)):
         yield ("path",), f"{path} is a pipe, a device or a socket, not a file or folder"

@@ -1,6 +1,7 @@
 """Commands that end by themselves."""
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from core.config.schema import Config
 from core.server.http.sockets import url_of, urls_elsewhere
 from tests.cli.conftest import Run
 from tests.conftest import ServeScripted
+from tests.support import REPOSITORY
 
 CONFIG = """\
 server:
@@ -53,7 +56,54 @@ def test_help_imports_nothing_heavy() -> None:
         assert (result.returncode, result.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("command", ["serve", "chat", "models", "plugins", "conformance", "config"])
+def outcome(*arguments: str, **more: Any) -> tuple[int, str]:
+    """The exit code of a command in a process of its own, and what it says to stderr."""
+    command = [sys.executable, "-m", "core.cli", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    asked = {"stdout": subprocess.DEVNULL, "env": environment, **more}
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **asked)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is full")
+@pytest.mark.parametrize("command", ["--help", "--version", "config show", "config schema"])
+@pytest.mark.usefixtures("config")
+def test_output_that_cannot_be_written(command: str) -> None:
+    # SEC-12: a full disk is no reason for a traceback.
+    with Path("/dev/full").open("w") as full:
+        said = "the output cannot be written: No space left on device\n"
+        assert outcome(*command.split(), stdout=full) == (1, said)
+
+
+@pytest.mark.usefixtures("config")
+def test_a_terminal_that_is_not_utf_8() -> None:
+    Path("plugins", "own.py").write_text('__version__ = "1 \u2713"\n', encoding="utf-8")
+    ascii_only = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONIOENCODING": "ascii"}
+    assert outcome("plugins", "list", env=ascii_only) == (0, "")
+    Path("config.yml").write_text("server: {port: \u2713}", encoding="utf-8")
+    code, said = outcome("config", "check", env=ascii_only)
+    assert (code, "must be a whole number, not '?'" in said) == (2, True)
+
+
+def test_a_current_folder_that_is_gone(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    code = f"import os; os.rmdir({str(gone)!r}); from core.cli import main; main()"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "config", "check"],
+        cwd=gone,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    said = "the current folder no longer exists; change to another one\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+@pytest.mark.parametrize(
+    "command", ["serve", "chat", "models", "plugins", "conformance", "config", "ps", "pull"]
+)
 def test_every_command_is_listed(run: Run, command: str) -> None:
     assert f" {command} " in run("--help").output
     assert run(command, "--help").exit_code == 0
@@ -218,6 +268,24 @@ def test_models_of_a_server(run: Run, serve_scripted: ServeScripted) -> None:
     result = run("models", "--url", server.url)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[1].split()[:4] == ["served", "scripted", "ready", "4096"]
+
+
+def test_names_of_commands_that_people_type(run: Run, serve_scripted: ServeScripted) -> None:
+    # EVE-5
+    server = serve_scripted(["ok"], name="served")
+    at = ("--url", server.url)
+    listed = run("models", *at).stdout
+    assert "served" in listed
+    for command in (["models", "list"], ["list"], ["ps"]):
+        assert run(*command, *at).stdout == listed
+    assert run("show", "served", *at).stdout == run("models", "inspect", "served", *at).stdout
+    assert run("stop", "served", *at).stdout == "served is unloaded\n"
+    assert "unloaded" in run("list", *at).stdout
+    assert "served" not in run("ps", *at).stdout
+    nobody = run("ps", "--url", "127.0.0.1:1")
+    assert (nobody.exit_code, nobody.stdout) == (1, "")
+    assert "is the server running?" in nobody.stderr
+    assert run("pull", "no name").stderr == run("download", "no name").stderr
 
 
 def test_models_of_the_configured_server(run: Run, serve_scripted: ServeScripted) -> None:

@@ -62,3 +62,28 @@ def test_a_model_in_a_cluster_has_its_library_there(run: Run, without: set[str])
     result = run("config", "check")
     assert "not installed" not in result.stderr
     assert result.exit_code == 0, result.stderr
+
+
+def test_a_library_that_is_there_but_does_not_import(
+    run: Run, clean_place: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # EVE-3: "valid" would be wrong, since no model could be loaded.
+    Path("plugins").mkdir()
+    register = 'register("{0}", lambda settings: None, requires=["{1}"])'
+    hooks = [register.format("whole", "json"), register.format("torn", "torn_library")]
+    Path("plugins/mine.py").write_text(
+        "from enginebay import hookimpl\n\n\n@hookimpl\ndef register_backends(register):\n"
+        + "".join(f"    {hook}\n" for hook in hooks),
+        encoding="utf-8",
+    )
+    monkeypatch.syspath_prepend(Path.cwd())
+    Path("torn_library.py").write_text("import no_such_part", encoding="utf-8")
+    Path("config.yml").write_text(
+        "models:\n  - {name: a, backend: whole, path: .}\n  - {name: b, backend: torn, path: .}\n",
+        encoding="utf-8",
+    )
+    result = run("config", "check")
+    assert (result.exit_code, result.stdout) == (1, "")
+    said = "the backend torn cannot run: torn_library does not import (ModuleNotFoundError: No "
+    assert result.stderr.startswith(said)
+    assert result.stderr.count("\n") == 1

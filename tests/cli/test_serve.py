@@ -140,7 +140,7 @@ def test_flags_and_no_models(start_serving: StartServing, level: str) -> None:
     assert lines[0].startswith("Enginebay")
     assert " http://localhost:" in lines[0]
     assert lines[4:] == [
-        "API keys    needed for admin routes only; 2 known (1 admin), "
+        "API keys    needed for admin routes only; 1 known (1 admin), "
         f"{Path('keys.yml').absolute()}",
         f"Model       none; put one into {Path('models').absolute()}, or add one under "
         "`models` in other.yml",

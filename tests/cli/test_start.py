@@ -3,6 +3,7 @@
 """
 
 import importlib.util
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from types import ModuleType
 import httpx2
 import pytest
 
+import command_launcher
 from tests.cli.conftest import StartServing
 from tests.cli.llama_cpp_wheel import write_wheel
 from tests.support import REPOSITORY
@@ -77,7 +79,8 @@ Result = subprocess.CompletedProcess[str]
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("a checkout")
-    for name in ("start.py", "llamacpp_wheels.py", "backends/llamacpp/bindings.py"):
+    scripts = ("start.py", "llamacpp_wheels.py", "command_launcher.py")
+    for name in (*scripts, "backends/llamacpp/bindings.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / name, folder / name)
     (folder / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
@@ -177,6 +180,65 @@ def test_from_nothing_to_running_and_again(project: Path, tmp_path: Path) -> Non
     assert "Installing" not in start(project, "run", "owner/repo").stdout
     assert "Installing Enginebay [hf]" in start(project).stdout
     assert "Installing" not in start(project, "run", "owner/repo").stdout
+
+
+@pytest.mark.skipif(os.name == "nt", reason="its launcher is another file")
+def test_enginebay_is_a_command_of_every_folder(project: Path, tmp_path: Path) -> None:
+    # EVE-5: guides write `enginebay`, and with this it works from a checkout as well.
+    launcher = tmp_path / ".local" / "bin" / "enginebay"
+    home = {"HOME": str(tmp_path), "PATH": f"{launcher.parent}{os.pathsep}{os.environ['PATH']}"}
+    result = start(project, "install", "enginebay", variables=home)
+    assert result.returncode == 0
+    assert result.stdout == f"Wrote {launcher}: `enginebay` is a command now.\n"
+    start(project)  # which installs it
+
+    def called(*arguments: str) -> Result:
+        found = shutil.which("enginebay", path=home["PATH"])
+        assert found == str(launcher)
+        pip = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+        ours = {k: v for k, v in os.environ.items() if not k.startswith("ENGINEBAY_")}
+        return subprocess.run(
+            [found, *arguments], cwd=tmp_path, env={**ours, **pip}, capture_output=True, text=True
+        )
+
+    result = called("models", "list", "a b", "$c")
+    assert result.returncode == 7
+    assert said(result) == [["models", "list", "a b", "$c"], str(project / "config.yml")]
+    assert said(called())[0] == []  # not `serve`: it is the command itself
+    assert said(called("test"))[0] == ["test"]
+    (tmp_path / "config.yml").touch()
+    assert said(called("serve")) == [["serve"], None]
+
+    launcher.write_text("#!/bin/sh\necho other", encoding="utf-8")
+    result = start(project, "install", "enginebay", variables=home)
+    assert f"{launcher} is another Enginebay's" in result.stdout
+    launcher.unlink()
+    result = start(project, "install", "enginebay", variables={**home, "PATH": "/usr/bin:/bin"})
+    assert f"is a command once {launcher.parent} is in PATH" in result.stdout
+
+
+@pytest.mark.skipif(os.name == "nt", reason="its launcher is another file")
+@pytest.mark.parametrize(("answer", "written"), [("\n", True), ("y\n", True), ("n\n", False)])
+def test_the_first_start_on_a_terminal_asks_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, written: bool
+) -> None:
+    # EVE-5
+    terminal = io.StringIO(answer)
+    shown = io.StringIO()
+    for stream in (terminal, shown):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    monkeypatch.setattr(sys, "stdout", shown)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}/.local/bin:/usr/bin:/bin")
+    command_launcher.offer(tmp_path / "start.py", tmp_path / ".venv")
+    launcher = tmp_path / ".local/bin/enginebay"
+    assert f"this writes {launcher}" in shown.getvalue()
+    assert launcher.exists() == written
+    said_before = shown.getvalue()
+    if written:
+        command_launcher.offer(tmp_path / "start.py", tmp_path / ".venv")
+        assert shown.getvalue() == said_before  # it is there
 
 
 def test_what_cannot_be_installed(project: Path) -> None:

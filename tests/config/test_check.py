@@ -145,6 +145,13 @@ def test_an_address_without_its_scheme(write: WriteConfig, plugins: Plugins) -> 
     assert problem.endswith("gpu.lan:8000/v1; a URL begins with http:// or https://")
 
 
+def test_a_windows_path_in_double_quotes(write: WriteConfig, plugins: Plugins) -> None:
+    # EVE-5: \\n and \\t are escapes that YAML knows, so it finds nothing wrong.
+    path = write('models:\n- {name: a, backend: mine, path: "C:\\new\\tables"}\n')
+    [problem] = problems(path, plugins)
+    assert problem.endswith(r"C:\new\tables'; in single quotes YAML leaves every \ as it is")
+
+
 def test_validated_options() -> None:
     def model(**options: object) -> ModelConfig:
         return ModelConfig(name="a", backend="b", path=".", options=options)
