@@ -45,17 +45,21 @@ FAMILIES = {
     "SCALE": "Clusters",
     "REAL": "Any machine",
     "SEC": "Security",
+    "ANS": "Answers that other servers' users missed",
+    "WIRE": "The wire, in detail",
+    "EVE": "The first evening",
+    "CLU": "Clusters, in detail",
 }
 _SIZES = {
     **{"MLC": 39, "TAB": 90, "WEB": 40, "LF": 33, "VLLM": 105},
     **{"FIX": 17, "SCO": 7, "PLG": 2, "MM": 12, "MEDIA": 47},
     **{"RESP": 40, "MSG": 26, "OLL": 22, "KOB": 14, "LLS": 3},
-    **{"MOD": 5, "KEY": 3, "SCALE": 21, "REAL": 15},
+    **{"MOD": 5, "KEY": 3, "SCALE": 21, "REAL": 15, "SEC": 12},
 }
 NUMBERS = {
     **{family: range(1, size + 1) for family, size in _SIZES.items()},
     **{"ENG": (1, 2, 4, 5, 7, 8, 9, 10, 11), "GPU": (3,), "OPS": (1, 2, 3, 4, 8)},
-    **{"SEC": (1, 2)},
+    **{"ANS": (*range(1, 7), 8, 9, 10), "WIRE": range(1, 11), "EVE": range(1, 10), "CLU": (4,)},
 }
 """The rows of each family; those of the five systems are 307."""
 
@@ -84,9 +88,10 @@ def written() -> str:
 def cited() -> dict[str, list[str]]:
     """The tests that name each row, as `file::test`; those of clients are steps of `run`."""
     found: dict[str, list[str]] = defaultdict(list)
-    folder = REPOSITORY / "tests"
-    for path in sorted([*folder.rglob("test_*.py"), *(folder / "clients").glob("*.py")]):
-        name = path.relative_to(REPOSITORY / "tests").as_posix()
+    folder, examples = REPOSITORY / "tests", REPOSITORY / "examples"
+    paths = [*folder.rglob("test_*.py"), *(folder / "clients").glob("*.py")]
+    for path in sorted([*paths, *examples.glob("*/tests/test_*.py")]):
+        name = path.relative_to(folder if path.is_relative_to(folder) else REPOSITORY).as_posix()
         for id, test in _citations(path):
             shown = f"{name}::{test}" if test else name
             if shown not in found[id]:

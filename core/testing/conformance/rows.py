@@ -7,7 +7,7 @@ from importlib.resources import files
 
 _FAMILIES = (
     "MLC|TAB|WEB|LF|VLLM|FIX|SCO|PLG|MM|MEDIA|RESP|MSG|OLL|KOB|LLS|MOD|ENG|GPU|OPS|KEY|SCALE|REAL"
-    "|SEC"
+    "|SEC|ANS|WIRE|EVE|CLU"
 )
 
 
