@@ -62,6 +62,8 @@ class ReasoningRanges:
 
     def add(self, characters: int, *, reasoning: bool) -> None:
         """This many more characters of the text are reasoning, or are not."""
+        if self._ranges and self._ranges[-1][1] == reasoning:
+            characters += self._ranges.pop()[0]
         if characters:
             self._ranges.append((characters, reasoning))
 

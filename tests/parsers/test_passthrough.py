@@ -220,3 +220,8 @@ def test_words_pass_through_every_tool_format(name: str) -> None:
 def passes(parser: Parser, kind: str) -> bool:
     known = parser.passthrough()
     return known is not None and known.kind == kind and not set(" word") & set(known.stops)
+
+
+def test_tildes_inside_a_line_are_one_text() -> None:
+    """ANS-3: only at the beginning of a line they may open a fence."""
+    check(parser_of("hunyuan", None, inside=False), ["We", "ll", "~~", "~W", "el", "l"])
