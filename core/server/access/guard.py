@@ -83,8 +83,9 @@ class Guard:
             return
         running: RunningRequest = scope["state"]["running"]
         try:
-            running.key = self._admit(scope)
-            running.is_admin = self._is_admin(scope, running.key)
+            who = needed(self._server, scope)  # which a reload of the config may change
+            key = running.key = self._admit(scope, who)
+            running.is_admin = who == "none" or (key is not None and key.role == "admin")
             running.shares_prefixes = self._server.share_prefixes
             use = running.account = self._uses.of(running.key)
             running.free = not self._counts(scope)
@@ -98,10 +99,9 @@ class Guard:
             return
         await self._app(scope, receive, self._with_limits(running.key, send))
 
-    def _admit(self, scope: Scope) -> Key | None:
+    def _admit(self, scope: Scope, who: Needed) -> Key | None:
         """The request's key; None if it has none and needs none."""
         sent, known = sent_keys(scope["headers"]), self._keys.known()
-        who = needed(self._server, scope)  # which a reload of the config may change
         if sent and who != "none" and (key := find_key(sent, known)):
             return key
         headers, public = dict(scope["headers"]), self._is_public(scope)
@@ -112,10 +112,6 @@ class Guard:
             if not public:
                 check_origin(headers, self._server)
         return None
-
-    def _is_admin(self, scope: Scope, key: Key | None) -> bool:
-        who = needed(self._server, scope)
-        return who == "none" or (key is not None and key.role == "admin")
 
     def _lacking(self, sent: Sequence[bytes], who: Needed) -> str:
         if sent:
