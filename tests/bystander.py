@@ -5,7 +5,7 @@ import json
 import queue
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,7 +14,8 @@ import pytest
 from core.config.schema import Config
 from core.plugins import Plugins
 from core.server.access.key_store import KeyStore
-from enginebay import Backend, Delta, GenerationRequest, ModelInfo
+from enginebay import Delta, GenerationRequest, ModelInfo
+from tests.held import OfCharacters
 from tests.support import Server, serve
 
 NAME = "bystander"
@@ -22,8 +23,8 @@ PATIENCE = 30
 """Seconds after which a token counts as lost. A stream that works needs milliseconds."""
 
 
-class _Paced(Backend):
-    """Make one token for each `allow`; one token is one character."""
+class _Paced(OfCharacters):
+    """Make one token for each `allow`."""
 
     async def start(self) -> ModelInfo:
         self._allowed: asyncio.Queue[bool] = asyncio.Queue()
@@ -39,15 +40,6 @@ class _Paced(Backend):
             yield Delta(index=0, text="a", token_ids=(97,), prefill_tokens=prefilled)
             prefilled = 0
         yield Delta(index=0, finish_reason="stop")
-
-    async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return [ord(character) for character in text]
-
-    async def detokenize(self, token_ids: Sequence[int]) -> str:
-        return "".join(map(chr, token_ids))
-
-    async def close(self) -> None:
-        pass
 
 
 class Bystander:

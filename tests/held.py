@@ -11,7 +11,20 @@ from enginebay import Backend, Delta, GenerationRequest, ModelInfo
 from tests.support import Server, plugins_with, scripted_config, serve
 
 
-class Held(Backend):
+class OfCharacters(Backend):
+    """A backend without a model, in which one token is one character."""
+
+    async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        return [ord(character) for character in text]
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        return "".join(map(chr, token_ids))
+
+    async def close(self) -> None:
+        pass
+
+
+class Held(OfCharacters):
     """Each choice says "a", and ends when the test lets its prompt go on.
 
     A prompt with "?" in it is held before the "a", too. One token is one character. `begun` has
@@ -63,15 +76,6 @@ class Held(Backend):
         with self._runs(prompt):
             await self.until_told(prompt)
         return [[1.0]] * len(prompts)
-
-    async def tokenize(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        return [ord(character) for character in text]
-
-    async def detokenize(self, token_ids: Sequence[int]) -> str:
-        return "".join(map(chr, token_ids))
-
-    async def close(self) -> None:
-        pass
 
     @contextmanager
     def _runs(self, prompt: str) -> Iterator[None]:
