@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 PACKAGE = "llama-cpp-python"
 ROOT = Path(__file__).resolve().parent
-BINDINGS = ROOT / "backends" / "llamacpp" / "bindings.py"
+BINDINGS = ROOT / "backends" / "enginebay_llamacpp" / "bindings.py"
 REPLACE = ("--force-reinstall", "--no-deps")
 COMPILE = ("--no-cache-dir", f"--no-binary={PACKAGE}", "--verbose")
 WHEELS = "https://abetlen.github.io/llama-cpp-python/whl"

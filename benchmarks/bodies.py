@@ -28,12 +28,12 @@ from urllib.request import urlopen
 from benchmarks import report
 from benchmarks.talkers import Talker, Ticker
 from benchmarks.watched import post, running
-from core.config.schema import Config
-from core.engine.backend import EngineBackend
-from core.plugins import Plugins
-from core.server.app import create_app
-from core.server.http.sockets import listen
-from core.server.http.uvicorn_server import Server
+from enginebay.config.schema import Config
+from enginebay.engine.backend import EngineBackend
+from enginebay.plugins import Plugins
+from enginebay.server.app import create_app
+from enginebay.server.http.sockets import listen
+from enginebay.server.http.uvicorn_server import Server
 
 DEMO = Path(__file__).parents[1] / "demo"
 RESULTS = Path(__file__).parent / "results" / "bodies.json"

@@ -58,7 +58,7 @@ class Footprint:
 def serving(config: Path, url: str, log: Path) -> Iterator[int]:
     """A server with this config until the block ends; its process id."""
     with log.open("wb") as output:
-        command = [sys.executable, "-m", "core.cli", "serve", "--config", str(config)]
+        command = [sys.executable, "-m", "enginebay.cli", "serve", "--config", str(config)]
         server = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
         try:
             while server.poll() is None:

@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterable
 from functools import partial
 
-from core.contract.backend_settings import Isolation
-from core.contract.sampling_params import SamplingParams
-from core.contract.types import Delta
-from core.testing import ScriptedEngine
 from enginebay import EngineBackend, GenerationRequest, ServingError
+from enginebay.contract.backend_settings import Isolation
+from enginebay.contract.sampling_params import SamplingParams
+from enginebay.contract.types import Delta
+from enginebay.testing import ScriptedEngine
 
 
 class Busy(ScriptedEngine):

@@ -17,15 +17,15 @@ from collections.abc import Iterable, Sequence
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from core.config.schema import Config
-from core.contract.engine import Engine
-from core.contract.errors import ServingError
-from core.contract.types import Delta, GenerationRequest, ModelInfo
-from core.engine.backend import EngineBackend
-from core.plugins import Plugins
-from core.server.app import create_app
-from core.server.http.sockets import listen
-from core.server.http.uvicorn_server import Server
+from enginebay.config.schema import Config
+from enginebay.contract.engine import Engine
+from enginebay.contract.errors import ServingError
+from enginebay.contract.types import Delta, GenerationRequest, ModelInfo
+from enginebay.engine.backend import EngineBackend
+from enginebay.plugins import Plugins
+from enginebay.server.app import create_app
+from enginebay.server.http.sockets import listen
+from enginebay.server.http.uvicorn_server import Server
 
 TICK = 0.02
 """Seconds from one token of a stream to the next."""

@@ -60,7 +60,7 @@ def running(backend: str, path: str, options: report.Json) -> Iterator[Server]:
             json.dumps({"server": {"port": port, "log_level": "warning"}, "models": [model]}),
             encoding="utf-8",
         )
-        command = [sys.executable, "-m", "core.cli", "serve", "--config", str(config)]
+        command = [sys.executable, "-m", "enginebay.cli", "serve", "--config", str(config)]
         with subprocess.Popen(command) as process:
             try:
                 url = f"http://127.0.0.1:{port}"

@@ -52,9 +52,9 @@ def measure_here(backend: str, path: Path) -> Measured:
     """In this process, which has done nothing else."""
     options: Any
     if backend == "llamacpp":
-        from backends.llamacpp import estimate as llamacpp_estimate
-        from backends.llamacpp.loading import load_engine as load_llamacpp
-        from backends.llamacpp.options import LlamaCppOptions
+        from enginebay_llamacpp import estimate as llamacpp_estimate
+        from enginebay_llamacpp.loading import load_engine as load_llamacpp
+        from enginebay_llamacpp.options import LlamaCppOptions
 
         options, load, estimated = (
             LlamaCppOptions(kv_unified=True, **OPTIONS),  # type: ignore[arg-type]
@@ -62,9 +62,9 @@ def measure_here(backend: str, path: Path) -> Measured:
             llamacpp_estimate.estimated,
         )
     else:
-        from backends.hf import estimate as hf_estimate
-        from backends.hf.loading import load_engine as load_hf
-        from backends.hf.options import HFOptions
+        from enginebay_hf import estimate as hf_estimate
+        from enginebay_hf.loading import load_engine as load_hf
+        from enginebay_hf.options import HFOptions
 
         options, load, estimated = HFOptions(**OPTIONS), load_hf, hf_estimate.estimated  # type: ignore[arg-type,assignment]
     settings = BackendSettings(name="m", path=str(path), base=str(path.parent), options=options)

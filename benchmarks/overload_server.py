@@ -9,17 +9,17 @@ import numpy as np
 
 from benchmarks import models
 from benchmarks.report import Json
-from core.config.schema import Config
-from core.engine.backend import EngineBackend
-from core.engine.batching.engine import BatchingEngine
-from core.engine.batching.numpy_runner import NumpyRunner, Rows
-from core.engine.batching.runner import Chunk, RunnerMemory
-from core.engine.batching.step import BatchLimits
-from core.plugins import Plugins
-from core.server.app import create_app
-from core.server.http.sockets import listen
-from core.server.http.uvicorn_server import Server
 from enginebay import ModelInfo
+from enginebay.config.schema import Config
+from enginebay.engine.backend import EngineBackend
+from enginebay.engine.batching.engine import BatchingEngine
+from enginebay.engine.batching.numpy_runner import NumpyRunner, Rows
+from enginebay.engine.batching.runner import Chunk, RunnerMemory
+from enginebay.engine.batching.step import BatchLimits
+from enginebay.plugins import Plugins
+from enginebay.server.app import create_app
+from enginebay.server.http.sockets import listen
+from enginebay.server.http.uvicorn_server import Server
 
 SLOTS = 8
 CONTEXT = 512

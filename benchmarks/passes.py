@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import models, report
-from core.engine.batching.runner import Chunk
 from enginebay import BackendSettings
+from enginebay.engine.batching.runner import Chunk
 
 RESULTS = Path(__file__).parent / "results" / "passes.json"
 SIZES = (0, 8, 16, 32, 64, 128, 256)
@@ -37,14 +37,14 @@ def runner(backend: str, model: models.Model, threads: int) -> Any:
     path = model.folder if backend == "hf" else model.gguf
     settings = BackendSettings(name="m", path=str(path), options=None)
     if backend == "hf":
-        from backends.hf.loading import load_engine as load_hf
-        from backends.hf.options import HFOptions
+        from enginebay_hf.loading import load_engine as load_hf
+        from enginebay_hf.options import HFOptions
 
         chosen: Any = HFOptions(device="cpu", dtype="float32", **options)
         engine: Any = load_hf(replace(settings, options=chosen))
     else:
-        from backends.llamacpp.loading import load_engine as load_llamacpp
-        from backends.llamacpp.options import LlamaCppOptions
+        from enginebay_llamacpp.loading import load_engine as load_llamacpp
+        from enginebay_llamacpp.options import LlamaCppOptions
 
         models.ensure_gguf(model)
         chosen = LlamaCppOptions(**options)

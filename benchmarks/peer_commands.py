@@ -17,7 +17,7 @@ def enginebay(backend: str, path: Path, options: dict[str, Any], port: int) -> l
     server = {"port": port, "log_level": "warning"}
     config = environments.FOLDER / f"enginebay-{backend}.yml"
     config.write_text(json.dumps({"server": server, "models": [model]}), encoding="utf-8")
-    return [sys.executable, "-m", "core.cli", "serve", "--config", str(config)]
+    return [sys.executable, "-m", "enginebay.cli", "serve", "--config", str(config)]
 
 
 def _enginebay_hf(_: Path, settings: Settings, port: int) -> list[str]:

@@ -26,9 +26,9 @@ import transformers
 from numpy.typing import NDArray
 from tokenizers.processors import TemplateProcessing
 
-from backends.hf.loading import load_engine
 from benchmarks import environments
 from enginebay import BackendSettings, PoolingEngine
+from enginebay_hf.loading import load_engine
 
 DEMO = environments.ROOT / "demo" / "model"
 TEXTS = 64

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from backends.hf.packed.int8 import quantize
 from benchmarks import models
 from demo.batches import Encoder
 from demo.data import dialogues
+from enginebay_hf.packed.int8 import quantize
 
 _FORMATS = {
     "bfloat16": (torch.bfloat16, False),

@@ -70,7 +70,7 @@ def _enginebay(path: Path, port: int) -> list[str]:
     config = models.with_name(f"{path.name}.yml")
     server = {"port": port, "log_level": "warning", "model_dir": str(models)}
     config.write_text(json.dumps({"server": server}), encoding="utf-8")
-    return [sys.executable, "-m", "core.cli", "serve", "--config", str(config)]
+    return [sys.executable, "-m", "enginebay.cli", "serve", "--config", str(config)]
 
 
 def _llama_server(python: Path, settings: Settings, port: int) -> list[str]:

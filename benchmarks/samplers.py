@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from backends.hf.sampling_runner import SamplingRunner
-from backends.hf.sampling_runner import Vocabulary as TorchVocabulary
 from benchmarks import report
 from enginebay import GenerationRequest, NumpyRunner, SamplingParams
+from enginebay_hf.sampling_runner import SamplingRunner
+from enginebay_hf.sampling_runner import Vocabulary as TorchVocabulary
 
 RESULTS = Path(__file__).parent / "results" / "samplers.json"
 SIZES = (262_144, 151_936)

@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import models, report
-from core.contract.errors import ServingError
-from core.contract.sampling_params import SamplingParams
-from core.engine.batching.engine import BatchingEngine
-from core.engine.batching.speculation import Speculation
 from enginebay import BackendSettings, GenerationRequest
+from enginebay.contract.errors import ServingError
+from enginebay.contract.sampling_params import SamplingParams
+from enginebay.engine.batching.engine import BatchingEngine
+from enginebay.engine.batching.speculation import Speculation
 
 _TOKENS = 96
 _PROMPT = 64
@@ -67,14 +67,14 @@ def load(backend: str, path: Path, clock: Callable[[], float], **options: Any) -
     settings = BackendSettings(name="m", path=str(path), options=None)
     options = {"threads": 1, "context_length": 1024, "max_batch_size": 16, **options}
     if backend == "hf":
-        from backends.hf.loading import load_engine as load_hf
-        from backends.hf.options import HFOptions
+        from enginebay_hf.loading import load_engine as load_hf
+        from enginebay_hf.options import HFOptions
 
         options = {"device": "cpu", "dtype": "float32", **options}
         engine: Any = load_hf(replace(settings, options=HFOptions(**options)))
     else:
-        from backends.llamacpp.loading import load_engine as load_llamacpp
-        from backends.llamacpp.options import LlamaCppOptions
+        from enginebay_llamacpp.loading import load_engine as load_llamacpp
+        from enginebay_llamacpp.options import LlamaCppOptions
 
         engine = load_llamacpp(replace(settings, options=LlamaCppOptions(**options)))
     divider = engine._scheduler._divider

@@ -17,19 +17,19 @@ from typing import Literal
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from core.config.schema import Config
-from core.contract.engine import Engine
-from core.contract.errors import ServingError
-from core.contract.types import Delta, GenerationRequest, ModelInfo, TokenLogprob, TopLogprob
-from core.engine.backend import EngineBackend
-from core.plugins import Plugins
-from core.server.app import create_app
-from core.server.http.asgi import DIRECT_BODY, DirectBody
-from core.server.http.protocol import limited_protocol
-from core.server.http.sockets import listen
-from core.server.http.sse import DONE
-from core.server.http.uvicorn_server import Server
-from core.testing.scripted import CHAT_TEMPLATE
+from enginebay.config.schema import Config
+from enginebay.contract.engine import Engine
+from enginebay.contract.errors import ServingError
+from enginebay.contract.types import Delta, GenerationRequest, ModelInfo, TokenLogprob, TopLogprob
+from enginebay.engine.backend import EngineBackend
+from enginebay.plugins import Plugins
+from enginebay.server.app import create_app
+from enginebay.server.http.asgi import DIRECT_BODY, DirectBody
+from enginebay.server.http.protocol import limited_protocol
+from enginebay.server.http.sockets import listen
+from enginebay.server.http.sse import DONE
+from enginebay.server.http.uvicorn_server import Server
+from enginebay.testing.scripted import CHAT_TEMPLATE
 
 PIECE = " token"
 """The text of every token."""

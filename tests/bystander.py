@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
-from core.plugins import Plugins
-from core.server.access.key_store import KeyStore
 from enginebay import Delta, GenerationRequest, ModelInfo
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
+from enginebay.server.access.key_store import KeyStore
 from tests.held import OfCharacters
 from tests.support import Server, serve
 

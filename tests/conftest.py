@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from core.config.schema import Config
-from core.plugins import Plugins
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
 from tests import effort, exllamav2_cpu, llama_templates, schema_suite
 from tests.outsider import Outsider
 from tests.support import SEEING_MODEL, Server, plugins_with, scripted, scripted_config, serve

@@ -12,10 +12,10 @@ import torch
 from jsonschema import Draft202012Validator
 from safetensors.torch import load_file, save_file
 
-from core.config.schema import Config
 from demo.to_gguf import convert
 from enginebay import Backend, Delta, Engine, EngineBackend, GenerationRequest, ModelInfo
-from parsers import REASONING, TOOLS
+from enginebay.config.schema import Config
+from enginebay_parsers import REASONING, TOOLS
 from tests.support import DEMO_MODEL, Server, plugins_with, serve
 
 MAX_TOKENS = 320

@@ -3,7 +3,7 @@
 from itertools import count
 from typing import Any
 
-from core.engine.batching.speculation import Speculation
+from enginebay.engine.batching.speculation import Speculation
 
 
 def drafts_pay(engine: Any) -> None:

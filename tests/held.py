@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from core.chat.answer.running import RunningRequest
-from core.server.access.key_store import KeyStore
 from enginebay import Backend, Delta, GenerationRequest, ModelInfo
+from enginebay.chat.answer.running import RunningRequest
+from enginebay.server.access.key_store import KeyStore
 from tests.support import Server, plugins_with, scripted_config, serve
 
 

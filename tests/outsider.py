@@ -20,6 +20,8 @@ import pytest
 
 from tests.support import REPOSITORY
 
+ROOTS = ("core", "backends", "parsers", "cluster")
+"""The folders of the checkout that hold packages."""
 EXAMPLES = sorted(file.parent for file in (REPOSITORY / "examples").glob("*/pyproject.toml"))
 _MISSING = re.compile(r"No matching distribution found for (?!enginebay)(.+)")
 

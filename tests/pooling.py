@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx2
 
-from core.config.schema import Config
-from core.testing import ScriptedEngine
+from enginebay.config.schema import Config
+from enginebay.testing import ScriptedEngine
 from tests.support import Server, engine_backend, plugins_with, scripted, serve
 
 CONTEXT = 16

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from core.testing import ScriptedEngine
 from enginebay import Delta, ServingError
+from enginebay.testing import ScriptedEngine
 
 TURNS = 100
 """Of the event loop, after which it has done all that a step or a request needs."""

@@ -16,16 +16,16 @@ import uvicorn
 from fastapi import FastAPI
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 
-from core.config.schema import Config
-from core.contract.backend_settings import BackendSettings
-from core.plugins import Plugins
-from core.server.access.key_store import KeyStore
-from core.server.app import create_app
-from core.server.http import uvicorn_server
-from core.server.http.protocol import limited_protocol
-from core.testing import ScriptedEngine
 from demo.language_model import extract
 from enginebay import Backend, Delta, Engine, EngineBackend, GenerationRequest, ModelInfo
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.plugins import Plugins
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.app import create_app
+from enginebay.server.http import uvicorn_server
+from enginebay.server.http.protocol import limited_protocol
+from enginebay.testing import ScriptedEngine
 
 REPOSITORY = Path(__file__).parents[1]
 SEEING_MODEL = REPOSITORY / "demo" / "model"

@@ -15,9 +15,9 @@ from benchmarks.models import Model
 from benchmarks.peer_commands import PEERS
 from benchmarks.prompts import Prompts
 from benchmarks.servers import Server, Settings, running
-from core.contract.sampling_params import SamplingParams
-from core.contract.types import Delta, GenerationRequest
-from core.testing.scripted import Script
+from enginebay.contract.sampling_params import SamplingParams
+from enginebay.contract.types import Delta, GenerationRequest
+from enginebay.testing.scripted import Script
 from tests.support import DEMO_MODEL, REPOSITORY, plugins_with, scripted, scripted_config, serve
 
 RESULTS = REPOSITORY / "benchmarks" / "results"

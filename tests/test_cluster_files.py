@@ -18,11 +18,11 @@ import pytest
 import typer
 from ruamel.yaml import YAML
 
-from backends.ray import nodes
-from core.cli import cluster
-from core.cli.program import program
-from core.config.load import load_config
-from core.config.schema import ServerConfig
+from enginebay.cli import cluster
+from enginebay.cli.program import program
+from enginebay.config.load import load_config
+from enginebay.config.schema import ServerConfig
+from enginebay_cluster.ray import nodes
 from tests.support import REPOSITORY
 
 CONTRIB = REPOSITORY / "contrib"

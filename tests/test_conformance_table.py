@@ -1,6 +1,6 @@
 """`docs/reference/conformance.md` is current, and every row has something that shows it."""
 
-from core.testing.conformance import CHECKS, load_rows
+from enginebay.testing.conformance import CHECKS, load_rows
 from tests.conformance.table import COMMAND, FILE, IDS, cited, written
 from tests.support import REPOSITORY
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from parsers import TOOLS
+from enginebay_parsers import TOOLS
 from tests.backends import tiny
 from tests.constrained import (
     BOOKING,

@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 from transformers import AutoTokenizer
 
-from backends.hf.engine import HFEngine
+from enginebay_hf.engine import HFEngine
 from tests.backends.tiny import load
 from tests.support import (
     DEMO_MODEL,
@@ -232,7 +232,7 @@ def test_usage_with_a_stop_string(demo: Server) -> None:
 
 def test_usage_of_an_aborted_request(demo: Server, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody is left to be told, so the log says it."""
-    with caplog.at_level(logging.INFO, logger="core.chat.answer.generation"):
+    with caplog.at_level(logging.INFO, logger="enginebay.chat.answer.generation"):
         stream = ask(demo, "Tell me a long story.", stream=True, extra_body={"ignore_eos": True})
         for _ in range(3):
             next(iter(stream))

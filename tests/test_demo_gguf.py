@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from core.config.schema import Config
-from core.plugins import Plugins
 from demo.language_model import extract
 from demo.to_gguf import convert
 from demo.to_mmproj import convert_mmproj
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
 from tests.support import DEMO_MODEL, REPOSITORY, SEEING_MODEL, serve
 
 CONFIG: dict[str, Any] = json.loads((DEMO_MODEL / "config.json").read_text(encoding="utf-8"))

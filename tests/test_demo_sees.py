@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from PIL import Image, ImageDraw
 
-from core.config.schema import Config
-from core.plugins import Plugins
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
 from tests.support import SEEING_MODEL, Server, serve
 
 pytest.importorskip("torch")

@@ -8,11 +8,11 @@ import pluggy
 import pytest
 import typer
 
-from core.cli.program import program
-from core.contract import hookspecs
-from core.models.check_config import check_config
-from core.plugins import Plugins
-from core.testing import check_backend
+from enginebay.cli.program import program
+from enginebay.contract import hookspecs
+from enginebay.models.check_config import check_config
+from enginebay.plugins import Plugins
+from enginebay.testing import check_backend
 from tests.support import DEMO_MODEL, REPOSITORY, plugins_with, scripted, scripted_config, serve
 
 PLUGINS_MD = (REPOSITORY / "docs" / "guides" / "plugins.md").read_text(encoding="utf-8")

@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
-from tests.outsider import EXAMPLES, Outsider, entry_points
+from tests.outsider import EXAMPLES, ROOTS, Outsider, entry_points
+from tests.support import REPOSITORY
 
-OURS = {"backends", "benchmarks", "core", "demo", "enginebay", "parsers"}
+OURS = {
+    "benchmarks",
+    "demo",
+    "enginebay",
+    *(folder.name for root in ROOTS for folder in (REPOSITORY / root).iterdir()),
+}
 
 example = pytest.mark.parametrize("package", EXAMPLES, ids=lambda package: package.name)
 
@@ -30,10 +36,14 @@ def of_ours(modules: Iterator[str]) -> set[str]:
 
 
 def test_enginebay_itself_is_the_installed_one(outsider: Outsider, tmp_path: Path) -> None:
-    code = "import core, backends, parsers, enginebay as e; print(core, backends, parsers, e)"
-    assert (
-        outsider.run("python", "-c", code, cwd=tmp_path).stdout.count(str(outsider.packages)) == 4
+    code = (
+        "import enginebay, enginebay_hf, enginebay_parsers as p; print(enginebay, enginebay_hf, p)"
     )
+    assert (
+        outsider.run("python", "-c", code, cwd=tmp_path).stdout.count(str(outsider.packages)) == 3
+    )
+    gone = outsider.run("python", "-c", "import core", cwd=tmp_path)
+    assert "No module named 'core'" in gone.stderr
 
 
 def test_the_wheel_adds_these_names_and_has_the_templates(
@@ -42,13 +52,14 @@ def test_the_wheel_adds_these_names_and_has_the_templates(
     [record] = outsider.packages.glob("enginebay-*.dist-info/RECORD")
     paths = [Path(line.split(",")[0]) for line in record.read_text(encoding="utf-8").splitlines()]
     names = {path.parts[0] for path in paths} - {"..", record.parent.name, "__pycache__"}
-    assert names == {"core", "backends", "parsers", "enginebay.py", "enginebay_command.py"}
+    assert all(name.split("_")[0] == "enginebay" for name in names), names
+    assert "py.typed" in {path.name for path in paths}
     code = (
         "from pathlib import Path\n"
-        "from core.models.template.template import template_path as find\n"
+        "from enginebay.models.template.template import template_path as find\n"
     )
     printed = outsider.run("python", "-c", f"{code}print(find('chatml', Path()))", cwd=tmp_path)
-    assert Path(printed.stdout.strip()) == outsider.packages / "core/templates/chatml.jinja"
+    assert Path(printed.stdout.strip()) == outsider.packages / "enginebay/templates/chatml.jinja"
 
 
 @example
@@ -69,12 +80,12 @@ def test_it_is_a_plugin(outsider: Outsider, package: Path, tmp_path: Path) -> No
 
 @example
 def test_it_imports_nothing_but_the_public_face(outsider: Outsider, package: Path) -> None:
-    """Of our code, that is; its tests have `core.testing` beside it."""
+    """Of our code, that is; its tests have `enginebay.testing` beside it."""
     outsider.install(package)
     for module in entry_points(package).values():
         assert of_ours(imports(outsider.packages / module)) == {"enginebay"}
     tests = of_ours(imports(package / "tests")) - {"enginebay"}
-    assert all(module.startswith("core.testing") for module in tests), tests
+    assert all(module.startswith("enginebay.testing") for module in tests), tests
 
 
 @pytest.mark.thorough

@@ -43,7 +43,7 @@ from benchmarks.gpu.results import Results
 from benchmarks.gpu.stages import Stage
 from benchmarks.gpu.unpack import unpack
 from benchmarks.models import Model
-from core.plugins import Plugins
+from enginebay.plugins import Plugins
 from tests.gpu import answers
 from tests.gpu.parity import Continuation, Reference
 from tests.gpu.targets import FIRST, MAIN, VARIANTS, Target
@@ -599,7 +599,7 @@ def test_the_plan_has_the_first_verdicts_of_all_engines_before_anything_else(
 
 
 def test_a_change_of_one_engine_leaves_what_is_known_of_another(tmp_path: Path) -> None:
-    for name in ("core/a.py", "backends/hf/a.py", "backends/exllamav2/a.py"):
+    for name in ("core/a.py", "backends/enginebay_hf/a.py", "backends/enginebay_exllamav2/a.py"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("1")
 
@@ -609,7 +609,7 @@ def test_a_change_of_one_engine_leaves_what_is_known_of_another(tmp_path: Path) 
     before = both()
     assert before == both()
     assert before[0] != both(torch="2.11")[0]
-    (tmp_path / "backends/hf/a.py").write_text("2")
+    (tmp_path / "backends/enginebay_hf/a.py").write_text("2")
     after = both()
     assert after[0] != before[0]
     assert after[1] == before[1]

@@ -13,13 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from core.plugins import Plugins
+import enginebay
+from enginebay.plugins import Plugins
 
 ROOT = Path(__file__).parents[1]
 ENGINE_LIBRARIES = {"torch", "transformers", "exllamav2", "llama_cpp", "accelerate", "safetensors"}
-SHARED = {"checkpoint", "estimates"}
+SHARED = {"enginebay_checkpoint"}
 BACKENDS = set(Plugins().backends)
-OURS = {"core", "backends", "parsers", "enginebay"}
+CORE = "core/enginebay"
+ADAPTERS = [
+    path.name
+    for root in ("backends", "parsers", "cluster")
+    for path in (ROOT / root).glob("enginebay_*")
+]
+OURS = {"enginebay", *ADAPTERS}
 FLOORS = (
     "cli",
     "testing",
@@ -59,8 +66,10 @@ def top(module: str) -> str:
 def arrows(root: Path) -> dict[str, set[str]]:
     """For each module of core all that it imports from core, be it lazily or for its types."""
     files = {
-        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in (root / "core").rglob("*.py")
+        ".".join(path.relative_to(root / "core").with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): path
+        for path in (root / CORE).rglob("*.py")
     }
     found: dict[str, set[str]] = {}
     for module, path in files.items():
@@ -71,7 +80,7 @@ def arrows(root: Path) -> dict[str, set[str]]:
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names = {f"{node.module}.{alias.name}" for alias in node.names}
                 found[module] |= {name if name in files else node.module for name in names}
-        found[module] &= files.keys() - {"core"}
+        found[module] &= files.keys() - {"enginebay"}
     return found
 
 
@@ -81,7 +90,7 @@ def upward(root: Path) -> list[str]:
         f"{module} imports {target}"
         for module, targets in arrows(root).items()
         for target in targets
-        if module != "core" and FLOORS.index(room(module)) > FLOORS.index(room(target))
+        if module != "enginebay" and FLOORS.index(room(module)) > FLOORS.index(room(target))
     ]
 
 
@@ -115,7 +124,7 @@ def circle_in(folder: str, found: dict[str, set[str]]) -> str:
 
 
 def test_rooms_import_downwards_only() -> None:
-    assert {room(module) for module in arrows(ROOT) if module != "core"} == set(FLOORS)
+    assert {room(module) for module in arrows(ROOT) if module != "enginebay"} == set(FLOORS)
     assert upward(ROOT) == []
 
 
@@ -126,32 +135,32 @@ def test_no_folder_has_a_circle() -> None:
 @pytest.mark.parametrize(
     ("file", "imported"),
     [
-        ("contract/types.py", "core.server.app"),
-        ("models/template/features.py", "core.models.registry"),
-        ("chat/answer/usage.py", "core.chat.plan.prompt"),
-        ("engine/wire.py", "core.engine.backend"),
+        ("contract/types.py", "enginebay.server.app"),
+        ("models/template/features.py", "enginebay.models.registry"),
+        ("chat/answer/usage.py", "enginebay.chat.plan.prompt"),
+        ("engine/wire.py", "enginebay.engine.backend"),
     ],
 )
 def test_a_planted_arrow_is_found(file: str, imported: str, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "core", tmp_path / "core", ignore=shutil.ignore_patterns("__pycache__"))
-    planted = tmp_path / "core" / file
+    shutil.copytree(ROOT / CORE, tmp_path / CORE, ignore=shutil.ignore_patterns("__pycache__"))
+    planted = tmp_path / CORE / file
     lazily = f"\n\ndef planted():\n    import {imported}\n"
     planted.write_text(planted.read_text(encoding="utf-8") + lazily, encoding="utf-8")
     assert upward(tmp_path) or circles(tmp_path)
 
 
 def test_no_basename_twice_in_a_room() -> None:
-    paths = [path for path in modules("core") if path.name != "__init__.py"]
-    names = Counter((path.relative_to(ROOT / "core").parts[0], path.name) for path in paths)
+    paths = [path for path in modules(CORE) if path.name != "__init__.py"]
+    names = Counter((path.relative_to(ROOT / CORE).parts[0], path.name) for path in paths)
     assert [key for key, count in names.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("path", modules("core"), ids=str)
+@pytest.mark.parametrize("path", modules(CORE), ids=str)
 def test_core_imports_no_backend_no_parser_no_engine_library(path: Path) -> None:
-    assert not {top(m) for m in imports(path)} & ({"backends", "parsers"} | ENGINE_LIBRARIES)
+    assert not {top(m) for m in imports(path)} & ({*ADAPTERS} | ENGINE_LIBRARIES)
 
 
-@pytest.mark.parametrize("path", modules("core"), ids=str)
+@pytest.mark.parametrize("path", modules(CORE), ids=str)
 def test_core_names_no_backend(path: Path) -> None:
     """Not in an import, and not in a string that does anything: docstrings may.
 
@@ -173,52 +182,55 @@ def test_only_tests_of_exllamav2_need_it() -> None:
     needed = [
         file.relative_to(ROOT)
         for file in modules("tests")
-        if any(module.startswith("backends.exllamav2") for module in imports(file))
+        if any(module.startswith("enginebay_exllamav2") for module in imports(file))
     ]
     others = [file for file in needed if "exllamav2" not in str(file)]
     assert others == []
 
 
-@pytest.mark.parametrize("path", modules("backends") + modules("parsers"), ids=str)
+@pytest.mark.parametrize(
+    "path", modules("backends") + modules("parsers") + modules("cluster"), ids=str
+)
 def test_adapters_import_only_the_public_face_and_their_own_package(path: Path) -> None:
-    own = path.relative_to(ROOT).parts[0]
-    assert {top(m) for m in imports(path)} & OURS <= {"enginebay", own}
+    own = path.relative_to(ROOT).parts[1]
+    assert {top(m) for m in imports(path)} & OURS <= {"enginebay", own, *SHARED}
 
 
 @pytest.mark.parametrize("path", modules("backends"), ids=str)
 def test_engines_know_nothing_of_each_other(path: Path) -> None:
     own = path.relative_to(ROOT / "backends").parts[0]
-    if own != "__init__.py":  # which registers them all
-        ours = {m.split(".")[1] for m in imports(path) if m.startswith("backends.")}
-        assert ours <= {own, *SHARED}
+    assert {top(m) for m in imports(path)} & {*ADAPTERS} <= {own, *SHARED}
 
 
 @pytest.mark.parametrize("name", sorted(BACKENDS))
 def test_an_engine_is_gone_with_its_folder_and_no_other(name: str, tmp_path: Path) -> None:
-    leave_out = shutil.ignore_patterns(name, "__pycache__")
-    shutil.copytree(ROOT / "backends", tmp_path / "backends", ignore=leave_out)
-    code = "from core.plugins import Plugins; print(*Plugins().backends)"
+    backends = tmp_path / "backends"
+    leave_out = shutil.ignore_patterns(f"enginebay_{name}", "__pycache__")
+    shutil.copytree(ROOT / "backends", backends, ignore=leave_out)
+    code = (
+        f"import sys; sys.path.remove({str(ROOT / 'backends')!r}); "
+        "from enginebay.plugins import Plugins; print(*Plugins().backends)"
+    )
     printed = subprocess.run(
         [sys.executable, "-P", "-c", code],
         capture_output=True,
         text=True,
         check=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tmp_path, ROOT)))},
+        env={**os.environ, "PYTHONPATH": str(backends)},
     ).stdout
-    built_in = {file.parent.name for file in (ROOT / "backends").glob("*/backend.py")}
-    assert built_in & set(printed.split()) == built_in - {name}
+    assert set(printed.split()) == BACKENDS - {name}
 
 
-@pytest.mark.parametrize("path", modules("core"), ids=str)
+@pytest.mark.parametrize("path", modules(CORE), ids=str)
 def test_web_framework_stays_in_the_server(path: Path) -> None:  # LF-1
     if {"fastapi", "starlette"} & {top(m) for m in imports(path)}:
-        assert path.relative_to(ROOT / "core").parts[0] == "server"
+        assert path.relative_to(ROOT / CORE).parts[0] == "server"
 
 
-@pytest.mark.parametrize("path", modules("core"), ids=str)
+@pytest.mark.parametrize("path", modules(CORE), ids=str)
 def test_pydantic_stays_in_bodies_and_config(path: Path) -> None:
-    relative = path.relative_to(ROOT / "core")
+    relative = path.relative_to(ROOT / CORE)
     if "pydantic" in {top(m) for m in imports(path)}:
         wire = relative.name in ("composer.py", "sse.py")
         sdk = relative.as_posix() == "testing/conformance/sdk.py"  # its helpers take models
@@ -228,7 +240,7 @@ def test_pydantic_stays_in_bodies_and_config(path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize("path", modules("core"), ids=str)
+@pytest.mark.parametrize("path", modules(CORE), ids=str)
 def test_only_the_plugin_modules_touch_pluggy(path: Path) -> None:
     if "pluggy" in {top(m) for m in imports(path)}:
         assert path.name in ("plugins.py", "hookspecs.py")
@@ -237,10 +249,10 @@ def test_only_the_plugin_modules_touch_pluggy(path: Path) -> None:
 def test_the_server_starts_without_any_engine_library() -> None:
     """Every module of core, and the built-in plugins, in a fresh interpreter."""
     names = [
-        ".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for p in modules("core")
+        ".".join(p.relative_to(ROOT / "core").with_suffix("").parts).removesuffix(".__init__")
+        for p in modules(CORE)
     ]
-    names += ["enginebay", "backends", "parsers"]
+    names += ["enginebay", *ADAPTERS]
     code = (
         "import importlib, sys\n"
         f"for name in {names!r}: importlib.import_module(name)\n"
@@ -250,16 +262,22 @@ def test_the_server_starts_without_any_engine_library() -> None:
 
 
 def test_the_face_is_exact() -> None:
-    """`enginebay` re-exports from core and holds nothing else."""
-    tree = ast.parse((ROOT / "enginebay.py").read_text(encoding="utf-8"))
-    body = [node for node in tree.body if not isinstance(node, ast.Expr)]
-    assert all(isinstance(node, ast.ImportFrom) for node in body)
-    names = [alias for node in body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    """`enginebay` offers what its stub lists, each from where it is made, and nothing else."""
+    tree = ast.parse((ROOT / CORE / "__init__.pyi").read_text(encoding="utf-8"))
+    assert all(isinstance(node, ast.ImportFrom) for node in tree.body)
+    names = [
+        alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
     assert all(alias.asname == alias.name for alias in names)
+    assert {name for name in dir(enginebay) if not name.startswith("_")} >= {
+        alias.name for alias in names
+    }
+    for alias in names:
+        assert getattr(enginebay, alias.name)
 
 
-@pytest.mark.parametrize("path", modules("core"), ids=str)
+@pytest.mark.parametrize("path", modules(CORE), ids=str)
 def test_what_routes_share_is_typed(path: Path) -> None:
     """`services(http)` has types, `app.state` has none."""
-    if path.relative_to(ROOT / "core").as_posix() not in ("server/services.py", "server/app.py"):
+    if path.relative_to(ROOT / CORE).as_posix() not in ("server/services.py", "server/app.py"):
         assert "app.state" not in path.read_text(encoding="utf-8")

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from core.config.schema import Config
-from core.testing import ScriptedEngine
 from enginebay import BackendUnavailableError, Engine, EngineBackend
+from enginebay.config.schema import Config
+from enginebay.testing import ScriptedEngine
 from tests.support import DEMO_MODEL, REPOSITORY, plugins_with, serve
 
 CODE = """
 import asyncio, sys
-from core.server.app import create_app
-from core.config.schema import Config
-from core.plugins import Plugins
+from enginebay.server.app import create_app
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
 
 async def main(name, isolation, path):
     model = {"name": "m", "backend": name, "isolation": isolation, "path": path}

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from core.contract.registers import Register
-from core.models.check_config import option_names
-from core.plugins import Plugins
+from enginebay.contract.registers import Register
+from enginebay.models.check_config import option_names
+from enginebay.plugins import BUILTIN, Plugins
 from tests.support import scripted, scripted_config, serve
 
 
@@ -29,10 +29,8 @@ REGISTERS = "from enginebay import hookimpl\n@hookimpl\ndef register_{}: {}\n"
 def test_built_ins_come_through_the_same_door() -> None:
     # VLLM-4
     plugins = Plugins()
-    assert [(p.name, p.source, p.error) for p in plugins.found[:2]] == [
-        ("backends", "built in", None),
-        ("parsers", "built in", None),
-    ]
+    assert [(p.source, p.error) for p in plugins.found] == [("built in", None)] * len(BUILTIN)
+    assert {"hf", "llamacpp", "exllamav2", "parsers"} <= {p.name for p in plugins.found}
     assert "hf" in plugins.backends
     assert "think" in plugins.reasoning
     assert "hermes" in plugins.tools
@@ -116,9 +114,9 @@ def test_nothing_is_left_of_a_plugin_that_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_file_cannot_take_the_place_of_another_plugin(tmp_path: Path) -> None:
-    write(tmp_path, "backends", GOOD.format(name="mine"))
+    write(tmp_path, "hf", GOOD.format(name="mine"))
     plugins = Plugins(folder=tmp_path)
-    assert plugins.found[-1].error == "ValueError: a plugin named 'backends' is already registered"
+    assert plugins.found[-1].error == "ValueError: a plugin named 'hf' is already registered"
     assert plugins.found[0].error is None
     assert "hf" in plugins.backends
     assert "mine" not in plugins.backends
@@ -186,14 +184,14 @@ def register_backends(register):
 def test_calls_of_hooks_are_logged_for_those_who_debug(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("DEBUG", "core.plugins")
+    caplog.set_level("DEBUG", "enginebay.plugins")
     write(tmp_path, "torn", TRACED)
     write(tmp_path, "wrapper", TRACED.partition("@hookimpl\n")[0])
     plugins = Plugins(folder=tmp_path)
     plugins.backends("scripted", scripted(["Hello"]))
     with serve(scripted_config(), plugins) as server:
         server.openai.completions.create(model="scripted", prompt="Hi")
-    assert "hook register_backends: backends\n" in caplog.text
+    assert "hook register_backends: hf\n" in caplog.text
     assert "hook register_backends raised TypeError(" in caplog.text
     assert "hook generate: wrapper, (built in)\n" in caplog.text
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from core.config.schema import Config
-from core.server.app import create_app
-from core.server.http.sockets import listen_unix
+from enginebay.config.schema import Config
+from enginebay.server.app import create_app
+from enginebay.server.http.sockets import listen_unix
 from tests.chromium import ARGUMENTS, CHROMIUM
 from tests.page.support import Gated, answered, say
 from tests.proxies import GUIDE, PROXIES, proxy

@@ -20,9 +20,9 @@ PRINTF = re.compile(r"%[-+ #0]*[\d.]*[a-zA-Z]")
 
 
 def sources() -> Iterator[Path]:
-    for folder in ("core", "backends"):
+    for folder in ("core", "backends", "cluster"):
         yield from (REPOSITORY / folder).rglob("*.py")
-    yield from (REPOSITORY / "start.py", REPOSITORY / "enginebay_command.py")
+    yield from (REPOSITORY / "start.py",)
 
 
 def text_of(node: ast.expr) -> str:

@@ -97,10 +97,10 @@ class ExLlamaV2:
     name = "exllamav2's generator"
 
     def __init__(self, model: Model, slots: int, context: int) -> None:
-        from backends.checkpoint.tokenizer import load_tokenizer
-        from backends.exllamav2.folder import ExLlamaV2Checkpoint
-        from backends.exllamav2.model import load_model
-        from backends.exllamav2.options import ExLlamaV2Options
+        from enginebay_checkpoint.tokenizer import load_tokenizer
+        from enginebay_exllamav2.folder import ExLlamaV2Checkpoint
+        from enginebay_exllamav2.model import load_model
+        from enginebay_exllamav2.options import ExLlamaV2Options
 
         options = ExLlamaV2Options(
             max_batch_size=slots, context_length=context, cache_tokens=slots * context
@@ -111,7 +111,7 @@ class ExLlamaV2:
         self._generator = self._loaded.new_generator()
 
     def answer(self, prompts: Sequence[str], tokens: int) -> int:
-        from backends.exllamav2.library import generator
+        from enginebay_exllamav2.library import generator
 
         for prompt in prompts:
             job = generator.ExLlamaV2DynamicJob(

@@ -98,7 +98,7 @@ def state(engine: str | None, about: Json, root: Path = ROOT) -> str:
     engines share, and what the check runs on.
     """
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    others = {f"backends/{other}/" for other in (*ENGINES, "ray") if other != engine}
+    others = {f"backends/enginebay_{other}/" for other in ENGINES if other != engine}
     for folder in SOURCES:
         for file in sorted((root / folder).rglob("*")):
             name = file.relative_to(root).as_posix()

@@ -13,13 +13,13 @@ import pytest
 from fastapi import Depends
 from openai import OpenAI
 
-from core.config.schema import Config
-from core.contract.backend_settings import BackendSettings
-from core.plugins import Plugins
-from core.server.access import keys_file
-from core.server.access.auth import require_admin
-from core.server.access.key_store import KeyStore
 from enginebay import Backend, BackendUnavailableError
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.plugins import Plugins
+from enginebay.server.access import keys_file
+from enginebay.server.access.auth import require_admin
+from enginebay.server.access.key_store import KeyStore
 from tests.support import Server, plugins_with, scripted, serve
 
 USER: Any = [{"role": "user", "content": "hi"}]

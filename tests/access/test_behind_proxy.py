@@ -9,9 +9,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.server.access import keys_file
-from core.server.access.key_store import KeyStore
 from enginebay import RouteRegister, RouteRequest
+from enginebay.server.access import keys_file
+from enginebay.server.access.key_store import KeyStore
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
 
 KEYED = {"Authorization": "Bearer key-of-anna"}

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.keys import Key
-from core.config.schema import Config
-from core.contract.media import Media
-from core.engine.batching.runner import RunnerMemory
-from core.server.access.keys import digest_of
-from core.testing import ScriptedEngine
 from enginebay import GenerationRequest
+from enginebay.config.keys import Key
+from enginebay.config.schema import Config
+from enginebay.contract.media import Media
+from enginebay.engine.batching.runner import RunnerMemory
+from enginebay.server.access.keys import digest_of
+from enginebay.testing import ScriptedEngine
 from tests.api.test_media import image, says
 from tests.api.test_queue import keys_of
 from tests.batching.model import CONTEXT, Numbers, make_engine

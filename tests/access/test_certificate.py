@@ -15,11 +15,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.config.load import load_config
-from core.config.problems import ConfigError
-from core.server.app import create_app
-from core.server.http.certificate import Certificate, certificate_of
-from core.server.http.sockets import listen
+from enginebay.config.load import load_config
+from enginebay.config.problems import ConfigError
+from enginebay.server.app import create_app
+from enginebay.server.http.certificate import Certificate, certificate_of
+from enginebay.server.http.sockets import listen
 from tests.page.support import Gated
 from tests.support import REPOSITORY, plugins_with, scripted, scripted_config, served_on
 
@@ -53,7 +53,7 @@ def test_a_new_certificate_while_a_stream_runs(
 ) -> None:
     """The stream goes on, a half-replaced pair changes nothing but the log."""
     script = Gated(["a", "b", ""])
-    caplog.set_level(logging.INFO, "core.server.http.certificate")
+    caplog.set_level(logging.INFO, "enginebay.server.http.certificate")
     with serving(script, **lay(tmp_path, "first")) as port:
         url = f"https://localhost:{port}"
         body = {"prompt": "x", "stream": True}

@@ -11,8 +11,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
-from core.server.http.asgi import DIRECT_BODY
-from core.server.http.protocol import ChunkedBody, limited_protocol
+from enginebay.server.http.asgi import DIRECT_BODY
+from enginebay.server.http.protocol import ChunkedBody, limited_protocol
 
 START: dict[str, Any] = {"type": "http.response.start", "status": 200, "headers": []}
 LOG = logging.getLogger(__name__)

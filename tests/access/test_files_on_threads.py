@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config import keys as keys_of_config
-from core.config.keys import load_keys
-from core.config.problems import ConfigError
-from core.models import config_change
-from core.server import reload
-from core.server.access import key_store, keys_file
-from core.server.access.key_store import KeyStore
-from core.server.api import overrides
-from core.server.http.certificate import Certificate
+from enginebay.config import keys as keys_of_config
+from enginebay.config.keys import load_keys
+from enginebay.config.problems import ConfigError
+from enginebay.models import config_change
+from enginebay.server import reload
+from enginebay.server.access import key_store, keys_file
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.api import overrides
+from enginebay.server.http.certificate import Certificate
 from tests.bystander import Bystander, bystander, paused
 from tests.support import plugins_with, scripted
 
@@ -47,7 +47,7 @@ def write_preset(folder: Path, top_k: int) -> None:
 
 @pytest.fixture
 def watching(files: Path) -> Iterator[Bystander]:
-    from core.config.load import load_config
+    from enginebay.config.load import load_config
 
     config = load_config(files / "config.yml")
     keys = KeyStore(files / "keys.yml")
@@ -118,7 +118,7 @@ def test_a_preset_that_is_chosen(watching: Bystander, monkeypatch: pytest.Monkey
 
 async def test_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     """An encrypted key of a certificate takes long to read."""
-    monkeypatch.setattr("core.server.http.certificate.LOOK_EVERY", 0)
+    monkeypatch.setattr("enginebay.server.http.certificate.LOOK_EVERY", 0)
     with paused(monkeypatch, Certificate, "look") as pause:
         looking = asyncio.create_task(Certificate.keep_current(object.__new__(Certificate)))
         await asyncio.to_thread(pause.entered)  # which fails if the loop is the one that waits

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.server.access.forwarded import Said, TrustedProxies
+from enginebay.server.access.forwarded import Said, TrustedProxies
 
 TRUSTED = TrustedProxies(["127.0.0.1/32", "10.0.0.0/8", "fd00::/8", "unix"])
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.schema import ServerConfig
-from core.contract.errors import PermissionDeniedError
-from core.server.access.hosts import check_host, check_origin, is_loopback
+from enginebay.config.schema import ServerConfig
+from enginebay.contract.errors import PermissionDeniedError
+from enginebay.server.access.hosts import check_host, check_origin, is_loopback
 
 NAME = socket.gethostname()
 ALLOWED = ["llm.example", "*.tail1234.ts.net"]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from core.config.keys import Key
-from core.config.problems import ConfigError
-from core.server.access import keys_file
-from core.server.access.key_store import KeyStore
-from core.server.access.keys import digest_of, find_key
+from enginebay.config.keys import Key
+from enginebay.config.problems import ConfigError
+from enginebay.server.access import keys_file
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.access.keys import digest_of, find_key
 
 
 @pytest.fixture

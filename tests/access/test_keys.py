@@ -5,8 +5,15 @@ import base64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.keys import Key
-from core.server.access.keys import HASH_PREFIX, digest_of, find_key, hash_of, new_key, sent_keys
+from enginebay.config.keys import Key
+from enginebay.server.access.keys import (
+    HASH_PREFIX,
+    digest_of,
+    find_key,
+    hash_of,
+    new_key,
+    sent_keys,
+)
 
 KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1)
 SPACES = st.text(" \t", max_size=3)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from core.config.keys import load_keys
-from core.config.problems import ConfigError
-from core.server.access import keys_file
-from core.server.access.keys import hash_of
+from enginebay.config.keys import load_keys
+from enginebay.config.problems import ConfigError
+from enginebay.server.access import keys_file
+from enginebay.server.access.keys import hash_of
 
 posix = pytest.mark.skipif(os.name == "nt", reason="Windows has no such modes")
 HASH = hash_of("x")

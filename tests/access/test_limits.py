@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.keys import Key
-from core.contract.errors import RateLimitError
-from core.server.usage.key_use import KeyUse, KeyUses
-from core.server.usage.token_window import WINDOW
-from core.server.usage.usage_records import UsageRecords
+from enginebay.config.keys import Key
+from enginebay.contract.errors import RateLimitError
+from enginebay.server.usage.key_use import KeyUse, KeyUses
+from enginebay.server.usage.token_window import WINDOW
+from enginebay.server.usage.usage_records import UsageRecords
 
 
 class Clock:

@@ -8,9 +8,9 @@ from typing import Any, get_args
 import httpx2
 import pytest
 
-from core.models.permissions import USERS, Action
-from core.server.access.key_store import KeyStore
-from core.server.services import services_of
+from enginebay.models.permissions import USERS, Action
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.services import services_of
 from tests.api.test_folder_models import BODY, CHAT, served
 from tests.api.test_queue import asking, keys_of
 from tests.held import holding

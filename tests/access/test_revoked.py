@@ -11,11 +11,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.config.keys import Key
-from core.config.schema import Config
-from core.server.access import keys_file, revoked
-from core.server.access.key_store import KeyStore, fixed_keys
-from core.server.access.keys import hash_of
+from enginebay.config.keys import Key
+from enginebay.config.schema import Config
+from enginebay.server.access import keys_file, revoked
+from enginebay.server.access.key_store import KeyStore, fixed_keys
+from enginebay.server.access.keys import hash_of
 from tests.held import Holding, holding
 
 TEXT = "/v1/completions"

@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 import httpx2
 import pytest
 
-from core.server.app import create_app
-from core.server.http.protocol import MAX_PIPELINED
-from core.server.http.request_limit import MAX_HEADERS
-from core.server.http.sockets import listen
+from enginebay.server.app import create_app
+from enginebay.server.http.protocol import MAX_PIPELINED
+from enginebay.server.http.request_limit import MAX_HEADERS
+from enginebay.server.http.sockets import listen
 from tests.support import plugins_with, scripted, scripted_config, served_on
 
 SHORT = 0.3

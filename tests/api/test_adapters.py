@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from openai import NotFoundError
 
-from core.testing import ScriptedEngine
 from enginebay import GenerationRequest
+from enginebay.testing import ScriptedEngine
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 
 

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator
 import pytest
 from pydantic import AliasChoices, BaseModel
 
-from core.apis.schemas.kobold_bodies import GenerateRequest
-from core.apis.schemas.messages_request import MessagesRequest
-from core.apis.schemas.responses_body import ResponsesRequest
-from core.chat.schemas.chat_request import ChatCompletionRequest
-from core.chat.schemas.completion_bodies import CompletionRequest
-from core.chat.schemas.generation_request import GenerationBody
-from core.config.sampling_fields import SamplingFields
-from core.config.schema import Config
-from core.plugins import Plugins
-from core.serving.schemas.classify_bodies import ClassifyRequest, ScoreEvaluationRequest
-from core.serving.schemas.embedding_bodies import EmbeddingRequest
-from core.serving.schemas.rerank_bodies import RerankRequest, ScoreRequest
+from enginebay.apis.schemas.kobold_bodies import GenerateRequest
+from enginebay.apis.schemas.messages_request import MessagesRequest
+from enginebay.apis.schemas.responses_body import ResponsesRequest
+from enginebay.chat.schemas.chat_request import ChatCompletionRequest
+from enginebay.chat.schemas.completion_bodies import CompletionRequest
+from enginebay.chat.schemas.generation_request import GenerationBody
+from enginebay.config.sampling_fields import SamplingFields
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
+from enginebay.serving.schemas.classify_bodies import ClassifyRequest, ScoreEvaluationRequest
+from enginebay.serving.schemas.embedding_bodies import EmbeddingRequest
+from enginebay.serving.schemas.rerank_bodies import RerankRequest, ScoreRequest
 from tests.support import REPOSITORY, Server, serve
 
 PAGE = (REPOSITORY / "docs" / "reference" / "api.md").read_text(encoding="utf-8")

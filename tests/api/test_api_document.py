@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from fastapi import FastAPI
 
-from core.server.app import create_app
-from core.server.http.sockets import listen
+from enginebay.server.app import create_app
+from enginebay.server.http.sockets import listen
 from tests.bystander import bystander, paused
 from tests.support import plugins_with, scripted, scripted_config, served_on
 

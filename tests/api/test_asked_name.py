@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
-from core.contract.backend import Backend
-from core.contract.backend_settings import BackendSettings
-from core.testing import ScriptedEngine
 from enginebay import BackendUnavailableError, EngineBackend
+from enginebay.config.schema import Config
+from enginebay.contract.backend import Backend
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.testing import ScriptedEngine
 from tests.support import plugins_with, serve
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}

@@ -10,14 +10,14 @@ import pytest
 from fastapi import APIRouter
 from pydantic import BaseModel, TypeAdapter, model_validator
 
-from core.chat.schemas.read_body import validator_of
-from core.config.field_types import Many
-from core.config.schema import Config
-from core.contract.errors import InvalidRequestError
-from core.plugins import Plugins
-from core.server.app import create_app
-from core.server.body_reader import SMALL, BodyReader
-from core.server.http.body_route import BodyRoute
+from enginebay.chat.schemas.read_body import validator_of
+from enginebay.config.field_types import Many
+from enginebay.config.schema import Config
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.plugins import Plugins
+from enginebay.server.app import create_app
+from enginebay.server.body_reader import SMALL, BodyReader
+from enginebay.server.http.body_route import BodyRoute
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
 
 JSON = {"Content-Type": "application/json"}

@@ -12,11 +12,11 @@ import httpx2
 import openai
 import pytest
 
-from core.chat.answer.running import RunningRequest
-from core.models.index import FoundModel
-from core.models.served import ServedModel
-from core.testing import ScriptedEngine
 from enginebay import Backend, BackendSettings, EngineBackend
+from enginebay.chat.answer.running import RunningRequest
+from enginebay.models.index import FoundModel
+from enginebay.models.served import ServedModel
+from enginebay.testing import ScriptedEngine
 from tests.api.test_queue import asking, error_of, keys_of, text_of
 from tests.held import holding, until
 from tests.support import Server, plugins_with, scripted_config, serve

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from tests.conftest import ServeScripted
 from tests.support import InlineBackend, plugins_with, scripted_config, serve
 

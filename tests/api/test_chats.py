@@ -9,9 +9,6 @@ from typing import Any
 import pytest
 from openai import ContentFilterFinishReasonError
 
-from core.config.schema import Config
-from core.engine.streams import merged_deltas
-from core.testing import ScriptedChat
 from enginebay import (
     BackendSettings,
     Chat,
@@ -24,6 +21,9 @@ from enginebay import (
     TokenCounts,
     ToolCallDelta,
 )
+from enginebay.config.schema import Config
+from enginebay.engine.streams import merged_deltas
+from enginebay.testing import ScriptedChat
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 
 CHAT = "/v1/chat/completions"

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
-from core.contract.backend_settings import ReportBatchSize, ReportProgress
-from core.contract.cluster import (
+from enginebay import Backend, hookimpl
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import ReportBatchSize, ReportProgress
+from enginebay.contract.cluster import (
     Cluster,
     ClusterEngine,
     ClusterError,
@@ -26,11 +27,10 @@ from core.contract.cluster import (
     Placement,
     SharedObject,
 )
-from core.server.access import keys_file
-from core.server.api.cluster import RecentStatus
-from core.server.schemas.cluster_bodies import ClusterBody
-from core.testing import ScriptedEngine
-from enginebay import Backend, hookimpl
+from enginebay.server.access import keys_file
+from enginebay.server.api.cluster import RecentStatus
+from enginebay.server.schemas.cluster_bodies import ClusterBody
+from enginebay.testing import ScriptedEngine
 from tests.support import REPOSITORY, InlineBackend, Server, plugins_with, serve
 
 GIB = 2**30

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.testing import ScriptedEngine
 from enginebay import Delta, ServingError, TopLogprob
+from enginebay.testing import ScriptedEngine
 from tests.conftest import ServeScripted
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 

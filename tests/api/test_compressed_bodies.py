@@ -11,14 +11,14 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.server.http.content_encoding import (
+from enginebay import RouteRequest
+from enginebay.server.http.content_encoding import (
     SUPPORTED,
     DamagedBodyError,
     TooLargeError,
     decoded,
     encodings_of,
 )
-from enginebay import RouteRequest
 from tests.api.test_body_limits import PATHS
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
 

@@ -196,7 +196,7 @@ def test_long_checks_hold_up_nobody_else(
     def check(*_: object) -> None:
         assert go_on.wait(60)
 
-    monkeypatch.setattr("core.chat.plan.planner.content_grammar", check)
+    monkeypatch.setattr("enginebay.chat.plan.planner.content_grammar", check)
     server = serve_scripted(["ok"])
     with ThreadPoolExecutor(50) as clients:
         fields = body(TEXT, guided_regex="a")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
-from core.contract.backend import Backend
-from core.contract.backend_settings import BackendSettings
-from core.server.access.key_store import KeyStore
-from core.testing import ScriptedEngine
 from enginebay import EngineBackend
+from enginebay.config.schema import Config
+from enginebay.contract.backend import Backend
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.server.access.key_store import KeyStore
+from enginebay.testing import ScriptedEngine
 from tests.api.test_queue import keys_of
 from tests.support import Server, plugins_with, serve
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from core.chat.answer.collector import Collector
-from core.chat.answer.compose_openai import OpenAIComposer
-from core.chat.answer.delta_reader import DirectDelivery
-from core.config.schema import Config
-from core.contract.errors import KeyRevokedError, RequestCancelledError
-from core.testing import ScriptedEngine
-from core.testing.scripted import Script
 from enginebay import Backend, Delta, GenerationRequest, ServingError, hookimpl
+from enginebay.chat.answer.collector import Collector
+from enginebay.chat.answer.compose_openai import OpenAIComposer
+from enginebay.chat.answer.delta_reader import DirectDelivery
+from enginebay.config.schema import Config
+from enginebay.contract.errors import KeyRevokedError, RequestCancelledError
+from enginebay.testing import ScriptedEngine
+from enginebay.testing.scripted import Script
 from tests.held import until
 from tests.stepping import Stepping, connected, turns, without_times
 from tests.support import InlineBackend, Server, engine_backend, plugins_with, serve
@@ -170,9 +170,11 @@ USUAL: dict[str, tuple[str, Json]] = {
 def outcome(at: Asked, path: str, body: Json, caplog: pytest.LogCaptureFixture) -> Json:
     """All that a stream leaves behind."""
     caplog.clear()
-    with caplog.at_level(logging.INFO, "core.chat"):
+    with caplog.at_level(logging.INFO, "enginebay.chat"):
         chunks = at.chunks(path, body)
-    logged = [line.getMessage() for line in caplog.records if line.name.startswith("core.chat")]
+    logged = [
+        line.getMessage() for line in caplog.records if line.name.startswith("enginebay.chat")
+    ]
     ids = re.compile(r"\b(resp_)?[0-9a-f]{8,32}\b")
     return {
         "chunks": chunks,

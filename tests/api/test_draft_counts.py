@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from core.plugins import Plugins
+from enginebay.plugins import Plugins
 from tests.support import DEMO_MODEL, Server, scripted_config, serve
 
 CHAT = "/v1/chat/completions"

@@ -13,8 +13,8 @@ import httpx2
 import openai
 import pytest
 
-from core.config.schema import Config
-from core.testing import ScriptedEngine
+from enginebay.config.schema import Config
+from enginebay.testing import ScriptedEngine
 from tests.support import Server, engine_backend, plugins_with, scripted, serve
 
 CONTEXT = 16

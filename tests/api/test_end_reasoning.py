@@ -11,7 +11,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.testing import ScriptedChat, ScriptedEngine
 from enginebay import (
     Backend,
     BackendSettings,
@@ -20,6 +19,7 @@ from enginebay import (
     ReasoningBudget,
     ServingError,
 )
+from enginebay.testing import ScriptedChat, ScriptedEngine
 from tests.api.test_queue import keys_of
 from tests.support import (
     InlineBackend,

@@ -7,7 +7,6 @@ from typing import Any
 import openai
 import pytest
 
-from core.testing import ScriptedEngine
 from enginebay import (
     Backend,
     Delta,
@@ -16,6 +15,7 @@ from enginebay import (
     ServingError,
     hookimpl,
 )
+from enginebay.testing import ScriptedEngine
 from tests.conftest import ServeScripted
 from tests.support import (
     engine_backend,

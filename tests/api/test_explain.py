@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from tests.conftest import ServeScripted
 from tests.support import Server, plugins_with, scripted_config, serve
 from tests.support import engine_backend as on_a_thread

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config, ModelConfig
-from core.contract.backend_settings import BackendSettings
-from core.server.access.key_store import KeyStore
-from core.server.access.keys_file import create, new_entry
-from core.server.services import services_of
-from core.testing import ScriptedEngine
 from enginebay import Backend, BackendUnavailableError, EngineBackend
+from enginebay.config.schema import Config, ModelConfig
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.access.keys_file import create, new_entry
+from enginebay.server.services import services_of
+from enginebay.testing import ScriptedEngine
 from tests.support import Server, plugins_with, serve
 
 CHAT = "/v1/chat/completions"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.models.template.foreign_templates import ForeignTemplates
-from core.models.template.render_process import RenderProcess
+from enginebay.models.template.foreign_templates import ForeignTemplates
+from enginebay.models.template.render_process import RenderProcess
 from tests.api.test_template_bos import CHATML
 from tests.bystander import Bystander, bystander, paused
 from tests.support import plugins_with, scripted, scripted_config
@@ -35,7 +35,7 @@ def test_expensive_templates_hold_up_nobody(
 ) -> None:
     """The model loads, with no format, and each of its chats gets an error."""
     quick = partial(ForeignTemplates, seconds=0.5)
-    monkeypatch.setattr("core.models.template.chat_formats.ForeignTemplates", quick)
+    monkeypatch.setattr("enginebay.models.template.chat_formats.ForeignTemplates", quick)
     plugins = plugins_with(scripted=scripted(["ok"], chat_template=source))
     with bystander(scripted_config(load="request"), plugins) as watching:
         with watching.measured() as turns:

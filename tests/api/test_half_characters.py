@@ -9,7 +9,7 @@ from anthropic import Anthropic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.schemas.half_characters import WholeJson, whole, whole_json
+from enginebay.chat.schemas.half_characters import WholeJson, whole, whole_json
 from tests.apis.ollama_support import TEMPLATE
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
 

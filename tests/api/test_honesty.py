@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.config.neutral_values import NEUTRAL
-from core.testing import ScriptedEngine
+from enginebay.config.neutral_values import NEUTRAL
+from enginebay.testing import ScriptedEngine
 from tests.api.test_overrides import Recorder
 from tests.conftest import ServeScripted
 from tests.support import Server, engine_backend, plugins_with, scripted, scripted_config, serve
@@ -227,7 +227,7 @@ def test_a_prompt_too_long_even_to_be_truncated(serve_scripted: ServeScripted) -
 
 def test_the_log(serve_scripted: ServeScripted, caplog: pytest.LogCaptureFixture) -> None:
     # TAB-78 TAB-90 VLLM-33 VLLM-77
-    caplog.set_level(logging.INFO, "core")
+    caplog.set_level(logging.INFO, "enginebay")
     server = serve_scripted(["secret answer"])
     body = {"messages": [{"role": "user", "content": "secret question"}], "max_tokens": 99}
     headers = {"X-Request-Id": "id-1"}
@@ -249,7 +249,7 @@ def test_sampling_defaults_are_logged_with_their_source(
     serve_scripted: ServeScripted, caplog: pytest.LogCaptureFixture
 ) -> None:
     # VLLM-7
-    caplog.set_level(logging.INFO, "core")
+    caplog.set_level(logging.INFO, "enginebay")
     serve_scripted(["ok"], sampling={"temperature": 0.25})
     text = "\n".join(record.getMessage() for record in caplog.records)
     assert "sampling defaults: temperature=0.25 (config)" in text
@@ -263,7 +263,7 @@ def test_one_line_about_a_loaded_model(
     caplog: pytest.LogCaptureFixture, limits: str, said: str
 ) -> None:
     """REAL-13: the facts that an operator acts on, and nothing else, at INFO."""
-    caplog.set_level(logging.INFO, "core")
+    caplog.set_level(logging.INFO, "enginebay")
     engine = ScriptedEngine(["ok"])
     engine.info = replace(engine.info, max_batch_size=4, limits=limits)
     with serve(scripted_config(), plugins_with(scripted=engine_backend(lambda: engine))) as server:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from core.server.app import create_app
-from core.testing import ScriptedEngine
 from enginebay import Backend, Delta, GenerationRequest, hookimpl
+from enginebay.server.app import create_app
+from enginebay.testing import ScriptedEngine
 from tests.support import (
     InlineBackend,
     Server,

@@ -11,10 +11,10 @@ import httpx2
 import pytest
 from openai import NotFoundError
 
-from core.config.schema import Config
-from core.plugins import Plugins
-from core.testing import ScriptedEngine
 from enginebay import GenerationRequest, InvalidRequestError, Lora
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
+from enginebay.testing import ScriptedEngine
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.support import (

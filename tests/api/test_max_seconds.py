@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.testing import ScriptedChat, ScriptedEngine
+from enginebay.testing import ScriptedChat, ScriptedEngine
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from core.contract.media import Modality
-from core.testing.media import MEDIA, sample
+from enginebay.contract.media import Modality
+from enginebay.testing.media import MEDIA, sample
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
 
 CHAT = "/v1/chat/completions"

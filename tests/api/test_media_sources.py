@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from core.contract.errors import UnsupportedModalityError
-from core.testing import ScriptedChat
+from enginebay.contract.errors import UnsupportedModalityError
+from enginebay.testing import ScriptedChat
 from tests.api.test_media import CHAT, NOISE, RED, image, png, says
 from tests.support import (
     Server,

@@ -12,10 +12,10 @@ import httpx2
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.config.schema import Config
-from core.contract.backend_settings import BackendSettings
-from core.testing import ScriptedEngine
 from enginebay import Backend, BackendUnavailableError, EngineBackend
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.testing import ScriptedEngine
 from tests.support import Server, plugins_with, serve
 
 CHAT = "/v1/chat/completions"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
-from core.plugins import Plugins
-from core.server.access import keys_file
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
+from enginebay.server.access import keys_file
 from tests.backends.gguf_models import CONTEXT, write_llama
 from tests.support import DEMO_MODEL, Server, serve
 

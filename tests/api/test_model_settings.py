@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from backends.checkpoint.folder import Checkpoint
-from backends.hf.pooling.sentence import read_sentence_folder
-from core.config.schema import Config, ModelConfig
-from core.contract.backend_settings import BackendSettings
-from core.models.check_config import option_names
-from core.models.files.model_folder import folder_of
-from core.plugins import Plugins
-from core.server.services import services_of
-from core.testing import ScriptedEngine
 from enginebay import Backend, BackendUnavailableError, EngineBackend
+from enginebay.config.schema import Config, ModelConfig
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.models.check_config import option_names
+from enginebay.models.files.model_folder import folder_of
+from enginebay.plugins import Plugins
+from enginebay.server.services import services_of
+from enginebay.testing import ScriptedEngine
+from enginebay_checkpoint.folder import Checkpoint
+from enginebay_hf.pooling.sentence import read_sentence_folder
 from tests.support import DEMO_MODEL, Server, plugins_with, serve
 
 CHAT = "/v1/chat/completions"

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.plan.overflow import droppable
-from core.chat.schemas.messages import Message
-from core.testing import ScriptedEngine
+from enginebay.chat.plan.overflow import droppable
+from enginebay.chat.schemas.messages import Message
+from enginebay.testing import ScriptedEngine
 from tests.conftest import ServeScripted
 from tests.media.samples import PNG
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve

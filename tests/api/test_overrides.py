@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from core.config.load import load_config
-from core.config.problems import ConfigError
-from core.contract.backend_settings import BackendSettings
-from core.contract.sampling_params import SamplingParams
-from core.contract.types import GenerationRequest, ModelInfo
-from core.models.check_config import check_config
-from core.testing import ScriptedEngine
 from enginebay import Backend
+from enginebay.config.load import load_config
+from enginebay.config.problems import ConfigError
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.contract.sampling_params import SamplingParams
+from enginebay.contract.types import GenerationRequest, ModelInfo
+from enginebay.models.check_config import check_config
+from enginebay.testing import ScriptedEngine
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 
 USER = [{"role": "user", "content": "hi"}]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
 from enginebay import RouteRequest, RouteResponse, event
+from enginebay.config.schema import Config
 from tests.support import Server, plugins_with, scripted, serve
 
 

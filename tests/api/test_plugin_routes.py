@@ -7,11 +7,6 @@ from typing import Any
 
 import pytest
 
-from core.config.keys import Key
-from core.config.schema import Config
-from core.plugins import Plugins
-from core.server.access.key_store import KeyStore
-from core.server.access.keys import digest_of
 from enginebay import (
     ContentDelta,
     InvalidRequestError,
@@ -20,6 +15,11 @@ from enginebay import (
     RouteResponse,
     event,
 )
+from enginebay.config.keys import Key
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.access.keys import digest_of
 from tests.pooling import BACKENDS
 from tests.support import Server, plugins_with, scripted, serve
 

@@ -9,10 +9,10 @@ import httpx2
 import openai
 import pytest
 
-from core.config.keys import Key
-from core.contract.errors import BackendUnavailableError
-from core.server.access.key_store import KeyStore
-from core.server.access.keys import digest_of
+from enginebay.config.keys import Key
+from enginebay.contract.errors import BackendUnavailableError
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.access.keys import digest_of
 from tests.held import Holding, holding
 
 Answer = Future[httpx2.Response]

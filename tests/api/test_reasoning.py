@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.testing import ScriptedEngine
 from enginebay import EngineBackend, GenerationRequest
-from parsers import REASONING
+from enginebay.testing import ScriptedEngine
+from enginebay_parsers import REASONING
 from tests.conftest import ServeScripted
 from tests.support import InlineBackend, Server, plugins_with, scripted_config, serve
 

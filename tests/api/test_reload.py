@@ -12,10 +12,10 @@ import httpx2
 import pytest
 from ruamel.yaml import YAML
 
-from core.config.load import load_config
-from core.contract.backend_settings import BackendSettings
-from core.server.access.key_store import key_store
-from core.server.services import services_of
+from enginebay.config.load import load_config
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.server.access.key_store import key_store
+from enginebay.server.services import services_of
 from tests.held import Held, until
 from tests.support import Server, plugins_with, serve
 

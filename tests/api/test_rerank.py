@@ -11,11 +11,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.config.keys import Key
-from core.config.schema import Config
-from core.server.access.key_store import KeyStore
-from core.server.access.keys import digest_of
-from core.testing import ScriptedEngine
+from enginebay.config.keys import Key
+from enginebay.config.schema import Config
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.access.keys import digest_of
+from enginebay.testing import ScriptedEngine
 from tests.api.test_queue import asking, error_of
 from tests.held import holding
 from tests.support import Server, engine_backend, plugins_with, scripted, serve

@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from core.config.schema import Config
-from core.contract.backend_settings import BackendSettings, Isolation
-from core.engine.backoff import Backoff
 from enginebay import Backend, BackendUnavailableError, EngineBackend
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import BackendSettings, Isolation
+from enginebay.engine.backoff import Backoff
 from tests.engine.test_engine import Obedient, until_restarted
 from tests.support import Server, plugins_with, serve
 

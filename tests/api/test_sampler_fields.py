@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from core.chat.schemas.generation_request import GenerationBody
-from core.contract.errors import InvalidRequestError
-from core.contract.sampling_params import SamplingParams
+from enginebay.chat.schemas.generation_request import GenerationBody
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.contract.sampling_params import SamplingParams
 from tests.conftest import ServeScripted
 
 

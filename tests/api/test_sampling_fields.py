@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from core.chat.schemas.generation_request import GenerationBody
-from core.config.load import load_config
-from core.config.problems import ConfigError
-from core.config.sampling_fields import SamplingFields
-from core.config.schema import Config
-from core.config.walk import schema_at
-from core.contract.backend_settings import BackendSettings
-from core.contract.sampling_params import SamplingParams
-from core.models.overrides import Overrides
 from enginebay import Backend
+from enginebay.chat.schemas.generation_request import GenerationBody
+from enginebay.config.load import load_config
+from enginebay.config.problems import ConfigError
+from enginebay.config.sampling_fields import SamplingFields
+from enginebay.config.schema import Config
+from enginebay.config.walk import schema_at
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.contract.sampling_params import SamplingParams
+from enginebay.models.overrides import Overrides
 from tests.api.test_overrides import Recorder
 from tests.support import engine_backend, plugins_with, scripted_config, serve
 

@@ -9,12 +9,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.config.schema import Config
-from core.contract.backend_settings import BackendSettings
-from core.engine.backoff import Backoff
-from core.plugins import Plugins
-from core.server.app import create_app
-from core.testing import ScriptedEngine
 from enginebay import (
     Backend,
     BackendUnavailableError,
@@ -24,6 +18,12 @@ from enginebay import (
     ServingError,
     hookimpl,
 )
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.engine.backoff import Backoff
+from enginebay.plugins import Plugins
+from enginebay.server.app import create_app
+from enginebay.testing import ScriptedEngine
 from tests.conftest import ServeScripted
 from tests.support import engine_backend, plugins_with, scripted, scripted_config, serve
 

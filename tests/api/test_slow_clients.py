@@ -7,9 +7,9 @@ from typing import Any
 import anyio
 import pytest
 
-from core.chat.answer.delta_reader import DirectSink
-from core.server.http.asgi import DIRECT_BODY
-from core.server.http.sse import PING, EventStreamResponse
+from enginebay.chat.answer.delta_reader import DirectSink
+from enginebay.server.http.asgi import DIRECT_BODY
+from enginebay.server.http.sse import PING, EventStreamResponse
 
 Message = MutableMapping[str, Any]
 
@@ -195,7 +195,7 @@ async def test_what_is_sent_at_once_puts_off_pings(monkeypatch: pytest.MonkeyPat
     """The time of the last event is the time that a ping looks at."""
     direct, client = Direct(), Client(takes=100)
     times = iter(range(1000))
-    monkeypatch.setattr("core.server.http.sse.monotonic", lambda: float(next(times)))
+    monkeypatch.setattr("enginebay.server.http.sse.monotonic", lambda: float(next(times)))
     sinks: list[DirectSink[bytes]] = []
     sent: list[float] = []
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.schemas.chat_request import ChatCompletionRequest
-from core.chat.schemas.completion_bodies import CompletionRequest
-from core.config.sampling import FIELDS
-from core.contract.sampling_params import SamplingParams
-from core.models.overrides import Overrides, OverridesError
+from enginebay.chat.schemas.chat_request import ChatCompletionRequest
+from enginebay.chat.schemas.completion_bodies import CompletionRequest
+from enginebay.config.sampling import FIELDS
+from enginebay.contract.sampling_params import SamplingParams
+from enginebay.models.overrides import Overrides, OverridesError
 from tests.support import REPOSITORY, Server, plugins_with, scripted, scripted_config, serve
 
 USER: list[Any] = [{"role": "user", "content": "hi"}]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.contract.types import ModelInfo
-from core.testing import ScriptedEngine
+from enginebay.contract.types import ModelInfo
+from enginebay.testing import ScriptedEngine
 from tests.conftest import ServeScripted
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 

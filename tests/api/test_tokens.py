@@ -8,9 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.contract.engine import Engine
-from core.contract.types import ModelInfo
-from core.testing import ScriptedEngine
+from enginebay.contract.engine import Engine
+from enginebay.contract.types import ModelInfo
+from enginebay.testing import ScriptedEngine
 from tests.conftest import ServeScripted
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 

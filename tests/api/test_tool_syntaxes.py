@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from parsers import TOOLS as TOOL_FORMATS
+from enginebay_parsers import TOOLS as TOOL_FORMATS
 from tests.conftest import ServeScripted
 
 FREE = {"constraints": False}  # what a model may write that nothing keeps from it

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.contract.formats import Parser, Schemas, ToolFormat
+from enginebay.contract.formats import Parser, Schemas, ToolFormat
 from tests.conftest import ServeScripted
 from tests.support import plugins_with, scripted, scripted_config, serve
 
@@ -100,7 +100,7 @@ def test_calls_are_counted_in_the_log(
     serve_scripted: ServeScripted, caplog: pytest.LogCaptureFixture
 ) -> None:
     # TAB-52 FIX-13 LF-32
-    caplog.set_level(logging.INFO, "core")
+    caplog.set_level(logging.INFO, "enginebay")
     server = serve_scripted([CALLS], tools="hermes")
     headers = {"X-Request-Id": "mine"}
     server.http.post(CHAT, json={"messages": USER, "tools": TOOLS, "n": 2}, headers=headers)

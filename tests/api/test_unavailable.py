@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncGenerator
 
-from core.testing import ScriptedEngine
 from enginebay import Delta, EngineDeadError, GenerationRequest
+from enginebay.testing import ScriptedEngine
 from tests.support import InlineBackend, plugins_with, scripted_config, serve
 
 TEXTS = "/v1/completions"

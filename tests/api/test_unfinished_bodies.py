@@ -12,9 +12,9 @@ from typing import Self
 import httpx2
 import pytest
 
-from core.server.access import keys_file
-from core.server.access.key_store import KeyStore
-from core.server.http.body_room import BodyRoom
+from enginebay.server.access import keys_file
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.http.body_room import BodyRoom
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
 
 MOST = 1 << 20

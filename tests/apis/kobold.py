@@ -6,8 +6,8 @@ from typing import Any
 
 import httpx2
 
-from core.testing import ScriptedEngine
 from enginebay import Delta, GenerationRequest
+from enginebay.testing import ScriptedEngine
 from tests.support import InlineBackend
 
 GENERATE = "/api/v1/generate"

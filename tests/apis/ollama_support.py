@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx2
 
-from core.config.keys import Key
-from core.contract.errors import ServingError
-from core.server.access.key_store import KeyStore
-from core.server.access.keys import digest_of
-from core.testing import ScriptedEngine
+from enginebay.config.keys import Key
+from enginebay.contract.errors import ServingError
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.access.keys import digest_of
+from enginebay.testing import ScriptedEngine
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 
 CHAT, GENERATE = "/api/chat", "/api/generate"

@@ -7,10 +7,10 @@ from typing import Any
 
 import httpx2
 
-from core.contract.media import Media, MediaPrompt
-from core.server.access.key_store import KeyStore
-from core.testing import ScriptedEngine
 from enginebay import Delta, GenerationRequest
+from enginebay.contract.media import Media, MediaPrompt
+from enginebay.server.access.key_store import KeyStore
+from enginebay.testing import ScriptedEngine
 from tests.apis.named_events import named_events
 from tests.support import InlineBackend, Server, plugins_with, scripted_config, serve
 

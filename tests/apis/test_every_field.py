@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from core.config.field_types import field_names
+from enginebay.config.field_types import field_names
 from tests.apis.ollama_support import user
 from tests.effort import some
 from tests.support import Server, plugins_with, scripted, scripted_config, serve

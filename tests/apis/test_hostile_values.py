@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from tests.apis.ollama_support import CHAT, TEMPLATE, WEATHER, lines, user
 from tests.support import Server, engine_backend, plugins_with, scripted, scripted_config, serve
 

@@ -7,9 +7,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.config.keys import Key
-from core.server.access.key_store import KeyStore
-from core.server.access.keys import digest_of
+from enginebay.config.keys import Key
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.access.keys import digest_of
 from tests.api.test_queue import keys_of
 from tests.apis.kobold import GENERATE, STREAM, check_error, events, text_of
 from tests.conftest import ServeScripted

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.testing import ScriptedEngine
 from enginebay import ModelInfo
+from enginebay.testing import ScriptedEngine
 from tests.conftest import ServeScripted
 from tests.effort import examples
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve

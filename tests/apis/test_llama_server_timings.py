@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.testing import ScriptedEngine
 from enginebay import Delta, Prefill, ServingError
+from enginebay.testing import ScriptedEngine
 from tests.api.test_usage import events
 from tests.conftest import ServeScripted
 from tests.support import Server, engine_backend, plugins_with, scripted, scripted_config, serve

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.engine import Engine
+from enginebay.contract.engine import Engine
 from tests.api.test_tokens import BOS, USER, NeverPlain, post, server, tokens
 from tests.conftest import ServeScripted
 from tests.effort import examples

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from parsers import TOOLS
+from enginebay_parsers import TOOLS
 from tests.api.test_reasoning import Recorder
 from tests.apis.ollama_support import WEATHER, user
 from tests.apis.test_stops_in_reasoning import APIS, chat

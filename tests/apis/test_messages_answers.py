@@ -9,9 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.errors import EngineDeadError
-from core.contract.types import EngineFinishReason
-from core.testing import ScriptedChat, ScriptedEngine
 from enginebay import (
     ContentDelta,
     Delta,
@@ -21,6 +18,9 @@ from enginebay import (
     ServingError,
     ToolCallDelta,
 )
+from enginebay.contract.errors import EngineDeadError
+from enginebay.contract.types import EngineFinishReason
+from enginebay.testing import ScriptedChat, ScriptedEngine
 from tests.apis.messages_stream import MESSAGES, USER, accumulated, ask, unvaried
 from tests.apis.named_events import named_events
 from tests.conftest import ServeScripted

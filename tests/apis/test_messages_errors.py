@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.keys import Key
-from core.server.access.key_store import KeyStore
-from core.server.access.keys import digest_of
+from enginebay.config.keys import Key
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.access.keys import digest_of
 from tests.apis.messages_stream import MESSAGES, USER
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
 

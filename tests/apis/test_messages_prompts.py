@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.testing import ScriptedEngine
-from core.testing.media import MEDIA
 from enginebay import GenerationRequest
+from enginebay.testing import ScriptedEngine
+from enginebay.testing.media import MEDIA
 from tests.apis.messages_stream import MESSAGES, USER, ask
 from tests.media.samples import picture
 from tests.support import Server, engine_backend, plugins_with, scripted, scripted_config, serve

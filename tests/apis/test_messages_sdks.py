@@ -14,10 +14,10 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, Tool
 from langchain_core.tools import tool
 from pydantic import BaseModel
 
-from core.config.keys import Key
-from core.server.access.key_store import KeyStore
-from core.server.access.keys import digest_of
-from core.testing import ScriptedEngine
+from enginebay.config.keys import Key
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.access.keys import digest_of
+from enginebay.testing import ScriptedEngine
 from tests.support import (
     DEMO_MODEL,
     NO_TLS,

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.schema import Config
-from core.models.files.gguf_header import gguf_header
-from core.plugins import Plugins
+from enginebay.config.schema import Config
+from enginebay.models.files.gguf_header import gguf_header
+from enginebay.plugins import Plugins
 from tests.backends.gguf_models import CONTEXT, WIDTH, write_bert, write_llama
 from tests.support import DEMO_MODEL, SEEING_MODEL, Server, serve
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core.models.downloads.hub import Hub
+from enginebay.models.downloads.hub import Hub
 from tests.apis.ollama_support import key_store, lines, ollama_server, refused
 from tests.downloads.conftest import FILES, StartHub
 from tests.downloads.conftest import start_hub as start_hub

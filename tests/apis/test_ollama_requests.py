@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from core.testing import ScriptedEngine
-from core.testing.scripted import CHAT_TEMPLATE
+from enginebay.testing import ScriptedEngine
+from enginebay.testing.scripted import CHAT_TEMPLATE
 from tests.apis.ollama_support import (
     CHAT,
     GENERATE,

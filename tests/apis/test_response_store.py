@@ -19,13 +19,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.apis.response_store.answers_file import AnswersFile
-from core.apis.response_store.memory_store import MemoryStore
-from core.apis.response_store.open_store import open_store
-from core.apis.response_store.retention import Limits
-from core.apis.response_store.sqlite_store import SqliteStore
-from core.apis.response_store.store import ResponseStore, StoredResponse
-from core.config.schema import ServerConfig
+from enginebay.apis.response_store.answers_file import AnswersFile
+from enginebay.apis.response_store.memory_store import MemoryStore
+from enginebay.apis.response_store.open_store import open_store
+from enginebay.apis.response_store.retention import Limits
+from enginebay.apis.response_store.sqlite_store import SqliteStore
+from enginebay.apis.response_store.store import ResponseStore, StoredResponse
+from enginebay.config.schema import ServerConfig
 
 MANY = Limits(entries=100_000, bytes=1_000_000_000, seconds=1e9)
 Json = dict[str, Any]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.apis.schemas.responses_answer import ResponseObject
-from core.apis.schemas.responses_body import ResponsesRequest
-from core.config.sampling_fields import SamplingFields
 from enginebay import ReasoningDelta, RefusalDelta
+from enginebay.apis.schemas.responses_answer import ResponseObject
+from enginebay.apis.schemas.responses_body import ResponsesRequest
+from enginebay.config.sampling_fields import SamplingFields
 from tests.api.test_chats import serving
 from tests.apis.response_events import (
     PATH,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.testing import ScriptedChat
+from enginebay.testing import ScriptedChat
 from tests.apis.response_events import (
     PATH,
     WEATHER,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from core.config.keys import Key
-from core.server.access.key_store import KeyStore
-from core.server.access.keys import digest_of
+from enginebay.config.keys import Key
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.access.keys import digest_of
 from tests.apis.response_events import (
     PATH,
     THOUGHT,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from core.testing import ScriptedEngine
 from enginebay import GenerationRequest
+from enginebay.testing import ScriptedEngine
 from tests.apis.named_events import named_events
 from tests.apis.ollama_support import WEATHER, user
 from tests.conftest import ServeScripted

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from tests.apis.ollama_support import user
 from tests.support import Server, engine_backend, plugins_with, scripted_config, serve
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from backends.hf.engine import HFEngine
+from enginebay_hf.engine import HFEngine
 from tests.backends.tiny import load, make_model
 
 torch.set_num_threads(1)

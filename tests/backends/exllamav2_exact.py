@@ -21,7 +21,7 @@ def small_pages(patch: pytest.MonkeyPatch) -> None:
     """Let engines that are made from now on have smaller pages than the library's."""
     from exllamav2.generator import dynamic
 
-    from backends.exllamav2 import job, pages
+    from enginebay_exllamav2 import job, pages
 
     for module, name in ((dynamic, "PAGED_PAGE_SIZE"), (job, "PAGE"), (pages, "PAGE")):
         patch.setattr(module, name, SMALL_PAGE)

@@ -20,8 +20,8 @@ def load_exllamav2() -> Iterator[LoadExLlamaV2]:
     from tests.exllamav2_cpu.backend import backend_installed
 
     with backend_installed():
-        from backends.exllamav2.loading import load_engine
-        from backends.exllamav2.options import ExLlamaV2Options
+        from enginebay_exllamav2.loading import load_engine
+        from enginebay_exllamav2.options import ExLlamaV2Options
 
         def load(folder: Path, **options: Any) -> Any:
             small = {"context_length": 2048, "max_batch_size": 8, "prefill_tokens": 512}

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from backends.checkpoint.tokenizer import load_tokenizer
-from backends.exllamav2.folder import ExLlamaV2Checkpoint
-from backends.exllamav2.options import ExLlamaV2Options
+from enginebay_checkpoint.tokenizer import load_tokenizer
+from enginebay_exllamav2.folder import ExLlamaV2Checkpoint
+from enginebay_exllamav2.options import ExLlamaV2Options
 from tests.backends.tiny import VOCAB_SIZE, make_tokenizer
 
 SIZES = {
@@ -53,7 +53,7 @@ def change_config(folder: Path, **changes: Any) -> None:
 
 def load(folder: Path, progress: Any = lambda stage, fraction: None, **options: Any) -> Any:
     """A `ServedModel`; exllamav2 must be importable."""
-    from backends.exllamav2.model import load_model
+    from enginebay_exllamav2.model import load_model
 
     checkpoint = ExLlamaV2Checkpoint(folder)
     checkpoint.check()

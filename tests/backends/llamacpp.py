@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.loading import load_engine
-from backends.llamacpp.options import LlamaCppOptions
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
     GenerationRequest,
     Media,
 )
+from enginebay_llamacpp.engine import LlamaCppEngine
+from enginebay_llamacpp.loading import load_engine
+from enginebay_llamacpp.options import LlamaCppOptions
 from tests.run import request as request
 
 

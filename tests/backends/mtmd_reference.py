@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from backends.llamacpp.cache import CacheSize
-from backends.llamacpp.context import Context
-from backends.llamacpp.library import llama, mtmd
-from backends.llamacpp.model import Model
-from backends.llamacpp.options import LlamaCppOptions
-from backends.llamacpp.projector import Projector, _bitmap
 from enginebay import Media, decode_picture, decode_sound
+from enginebay_llamacpp.cache import CacheSize
+from enginebay_llamacpp.context import Context
+from enginebay_llamacpp.library import llama, mtmd
+from enginebay_llamacpp.model import Model
+from enginebay_llamacpp.options import LlamaCppOptions
+from enginebay_llamacpp.projector import Projector, _bitmap
 
 CONTEXT = 2048
 EXACT: dict[str, Any] = {

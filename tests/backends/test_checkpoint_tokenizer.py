@@ -13,9 +13,9 @@ from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer
 
-from backends.checkpoint.longest_token import UNBOUNDED, longest_token
-from backends.checkpoint.tokenizer import Tokenizer
 from enginebay import InvalidRequestError
+from enginebay_checkpoint.longest_token import UNBOUNDED, longest_token
+from enginebay_checkpoint.tokenizer import Tokenizer
 from tests.backends.tiny import VOCAB_SIZE, Run, edit, load, make_tokenizer, request
 from tests.effort import examples
 

@@ -10,9 +10,9 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as RawTokenizer
 from transformers import PreTrainedTokenizerFast
 
-from backends.checkpoint.tokenizer import Tokenizer
-from backends.checkpoint.vocabulary import grammar_compiler, grammar_vocabulary
 from enginebay import Vocabulary
+from enginebay_checkpoint.tokenizer import Tokenizer
+from enginebay_checkpoint.vocabulary import grammar_compiler, grammar_vocabulary
 from tests.backends.tiny import make_tokenizer
 
 END = "</s>"

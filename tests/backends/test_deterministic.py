@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
-from core.plugins import Plugins
 from demo.to_gguf import convert
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
 from tests.support import DEMO_MODEL, Server, serve
 
 _REQUESTS = 30

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from backends.exllamav2.folder import ExLlamaV2Checkpoint
-from backends.exllamav2.options import ExLlamaV2Options
 from enginebay import BackendUnavailableError
+from enginebay_exllamav2.folder import ExLlamaV2Checkpoint
+from enginebay_exllamav2.options import ExLlamaV2Options
 from tests.backends.exllamav2_models import change_config, make_model
 
 pytestmark = pytest.mark.usefixtures("exllamav2_on_cpu")
@@ -30,7 +30,7 @@ def folder(saved: Path, tmp_path: Path) -> Path:
 
 
 def configure(folder: Path, **options: Any) -> Any:
-    from backends.exllamav2.config import library_config
+    from enginebay_exllamav2.config import library_config
 
     return library_config(ExLlamaV2Checkpoint(folder), ExLlamaV2Options.model_validate(options))
 

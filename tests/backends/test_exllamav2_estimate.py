@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from backends.exllamav2.estimate import estimate_memory
-from backends.exllamav2.options import ExLlamaV2Options
 from enginebay import BackendSettings, BackendUnavailableError, FreeMemory, MemoryEstimate
+from enginebay_exllamav2.estimate import estimate_memory
+from enginebay_exllamav2.options import ExLlamaV2Options
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.support import DEMO_MODEL

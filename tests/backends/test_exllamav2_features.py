@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import AutoTokenizer
 
-from core.contract.errors import InvalidRequestError
-from core.contract.grammar import Pattern
 from enginebay import Lora, ServingError
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.contract.grammar import Pattern
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.backends.test_exllamav2_engine import TEXTS, assert_empty

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from backends.exllamav2.folder import ExLlamaV2Checkpoint
 from enginebay import BackendUnavailableError
+from enginebay_exllamav2.folder import ExLlamaV2Checkpoint
 from tests.backends.exllamav2_models import change_config
 from tests.support import DEMO_MODEL
 

@@ -8,7 +8,7 @@ import httpx2
 import openai
 import pytest
 
-from core.config.schema import Config
+from enginebay.config.schema import Config
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.constrained import NOTE, SCHEMAS, check_calls, check_json, tools

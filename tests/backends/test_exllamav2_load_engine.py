@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from backends.exllamav2 import loading
-from backends.exllamav2.info import UNSUPPORTED
-from core.config.schema import Config
-from core.plugins import Plugins
 from enginebay import BackendSettings, BackendUnavailableError
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
+from enginebay_exllamav2 import loading
+from enginebay_exllamav2.info import UNSUPPORTED
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.backends.exllamav2_models import change_config, make_model
@@ -105,7 +105,7 @@ def test_an_extension_that_does_not_load_is_said(
     load_exllamav2: LoadExLlamaV2, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_model(tmp_path)
-    monkeypatch.setitem(sys.modules, "backends.exllamav2.engine", None)
+    monkeypatch.setitem(sys.modules, "enginebay_exllamav2.engine", None)
     with pytest.raises(
         BackendUnavailableError, match=r"cannot be imported \(.*torch, remove /.*_ext"
     ):

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from backends.exllamav2.folder import ExLlamaV2Checkpoint
-from backends.exllamav2.options import ExLlamaV2Options
 from enginebay import BackendUnavailableError
+from enginebay_exllamav2.folder import ExLlamaV2Checkpoint
+from enginebay_exllamav2.options import ExLlamaV2Options
 from tests.backends.exllamav2_models import change_config, generate, load, make_model, reference
 from tests.effort import some
 from tests.support import DEMO_MODEL
@@ -28,7 +28,7 @@ KNOWN = 307
 @pytest.fixture(autouse=True)
 def library(exllamav2_on_cpu: ModuleType) -> Iterator[None]:
     """The library without what a model's attention changes in it."""
-    from backends.exllamav2.library import attention
+    from enginebay_exllamav2.library import attention
 
     with pytest.MonkeyPatch.context() as patch:
         for name in ("", "_with_paged", "_with_window", "_with_softcap"):
@@ -314,7 +314,7 @@ def test_what_fails_on_the_way_is_said_and_dropped(
     llama: tuple[Path, PreTrainedModel],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from backends.exllamav2.library import exllamav2
+    from enginebay_exllamav2.library import exllamav2
 
     unloaded: list[Any] = []
 
@@ -348,7 +348,7 @@ def test_a_model_of_one_gpu_is_split_over_no_two(llama: tuple[Path, PreTrainedMo
 def test_several_gpus_are_filled_one_after_the_other(
     llama: tuple[Path, PreTrainedModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from backends.exllamav2.library import exllamav2
+    from enginebay_exllamav2.library import exllamav2
 
     reserved: list[list[int] | None] = []
 
@@ -384,7 +384,7 @@ PARALLEL: list[tuple[dict[str, Any], str]] = [
 def test_what_tensor_parallel_needs(
     lacking: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from backends.exllamav2.weights import check_gpus
+    from enginebay_exllamav2.weights import check_gpus
 
     def check(count: int = 2, **changes: Any) -> None:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
@@ -426,8 +426,8 @@ def test_flash_attention_is_used_where_it_is(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from backends.exllamav2.library import attention
-    from backends.exllamav2.paged_attention import paged_attention
+    from enginebay_exllamav2.library import attention
+    from enginebay_exllamav2.paged_attention import paged_attention
 
     theirs = object()
     caplog.set_level("INFO")
@@ -449,7 +449,7 @@ def test_sliding_windows_need_pages_or_flash_attention(tmp_path: Path) -> None:
 
 
 def test_torch_computes_with_as_many_threads_as_before(exllamav2_on_cpu: ModuleType) -> None:
-    from backends.exllamav2 import library
+    from enginebay_exllamav2 import library
 
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -471,7 +471,7 @@ def test_a_flash_attention_that_does_not_import_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from backends.exllamav2.library import leave_broken_flash_attention
+    from enginebay_exllamav2.library import leave_broken_flash_attention
 
     (tmp_path / "flash_attn.py").write_text(line)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])

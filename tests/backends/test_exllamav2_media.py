@@ -93,7 +93,7 @@ def test_a_picture_matters(qwen: Model) -> None:
 
 def test_no_step_decodes_a_picture(qwen: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """SEC-9: a decoded picture may be forgotten before it is encoded."""
-    from backends.exllamav2.vision import pictures
+    from enginebay_exllamav2.vision import pictures
 
     seeing = ask(qwen.engine, ["see ", picture(91), " and ", picture(92)], max_tokens=6)
     expected = Run(qwen.engine, seeing).finish().token_ids()

@@ -11,9 +11,9 @@ from typing import Any
 import openai
 import pytest
 
-from core.config.schema import Config
-from core.testing import check_backend
 from enginebay import Media, Pattern
+from enginebay.config.schema import Config
+from enginebay.testing import check_backend
 from tests.backends.exllamav2_asking import Model, ask, check_logprobs, prompt
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2

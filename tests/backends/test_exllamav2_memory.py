@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from backends.exllamav2.folder import ExLlamaV2Checkpoint
-from backends.exllamav2.options import ExLlamaV2Options
 from enginebay import BackendUnavailableError
+from enginebay_exllamav2.folder import ExLlamaV2Checkpoint
+from enginebay_exllamav2.options import ExLlamaV2Options
 
 pytestmark = pytest.mark.usefixtures("exllamav2_on_cpu")
 
@@ -26,8 +26,8 @@ WEIGHTS = 16 * 1024 * MIB
 
 def tokens(monkeypatch: pytest.MonkeyPatch, free_gib: list[float], **options: Any) -> int:
     """Tokens of the cache beside the weights on GPUs with so much free memory."""
-    from backends.exllamav2.memory import cache_bytes_per_token, cache_tokens
-    from backends.exllamav2.weights import free_memory
+    from enginebay_exllamav2.memory import cache_bytes_per_token, cache_tokens
+    from enginebay_exllamav2.weights import free_memory
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(free_gib))
     free = [int(gib * 1024 * MIB) for gib in free_gib]
@@ -51,7 +51,7 @@ def tokens(monkeypatch: pytest.MonkeyPatch, free_gib: list[float], **options: An
 )
 def test_what_a_token_takes(cache_type: Any, kib: int) -> None:
     """Two numbers a head's dimension and layer; quantized ones have a layer in float16 beside."""
-    from backends.exllamav2.memory import cache_bytes_per_token
+    from enginebay_exllamav2.memory import cache_bytes_per_token
 
     assert cache_bytes_per_token(MODEL, cache_type) == kib * 1024
 

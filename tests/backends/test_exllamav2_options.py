@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from backends.exllamav2.options import ExLlamaV2Options
+from enginebay_exllamav2.options import ExLlamaV2Options
 from tests.config.reference import rows
 from tests.support import REPOSITORY
 

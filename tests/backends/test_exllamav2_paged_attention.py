@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from backends.exllamav2.paged_attention import paged_attention
+from enginebay_exllamav2.paged_attention import paged_attention
 
 PAGE, PAGES = 8, 20
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch.utils import cpp_extension
 
-from backends.exllamav2 import build
-from backends.exllamav2.build import building, built_extension, missing_compiler
-from backends.exllamav2.requirements import check_library
 from enginebay import BackendUnavailableError
+from enginebay_exllamav2 import build
+from enginebay_exllamav2.build import building, built_extension, missing_compiler
+from enginebay_exllamav2.requirements import check_library
 from tests.effort import some
 from tests.support import DEMO_MODEL, REPOSITORY
 from tests.test_missing_engine import CODE

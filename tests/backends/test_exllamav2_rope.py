@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig, Phi3Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from backends.exllamav2.rope import KINDS, Rope
+from enginebay_exllamav2.rope import KINDS, Rope
 
 BASES = st.sampled_from([1e4, 5e5, 1e6])
 FACTORS = st.floats(1.0, 40.0)

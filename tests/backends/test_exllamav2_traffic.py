@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.contract.grammar import Pattern
 from enginebay import GenerationRequest
+from enginebay.contract.grammar import Pattern
 from tests.backends.exllamav2_loading import LoadExLlamaV2
 from tests.backends.exllamav2_loading import load_exllamav2 as load_exllamav2
 from tests.backends.test_exllamav2_engine import TEXTS, assert_empty

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from backends.hf.engine import HFEngine
-from backends.llamacpp.engine import LlamaCppEngine
-from core.grammar import compiler
-from core.grammar.vocabulary import grammar_tokenizer
 from enginebay import Text, Vocabulary
+from enginebay.grammar import compiler
+from enginebay.grammar.vocabulary import grammar_tokenizer
+from enginebay_hf.engine import HFEngine
+from enginebay_llamacpp.engine import LlamaCppEngine
 from tests.backends import llamacpp, tiny
 from tests.backends.gguf_models import write_llama
 from tests.run import Run

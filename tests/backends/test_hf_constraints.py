@@ -9,8 +9,6 @@ from typing import Any
 import jsonschema
 import pytest
 
-from backends.hf.engine import HFEngine
-from core.contract.grammar import Lark
 from enginebay import (
     Case,
     Free,
@@ -25,6 +23,8 @@ from enginebay import (
     json_value,
     sequence,
 )
+from enginebay.contract.grammar import Lark
+from enginebay_hf.engine import HFEngine
 from tests.backends.tiny import EOS, TOOL_CALL, VOCAB_SIZE, Run, load, make_model, request
 from tests.drafting import drafts_pay
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from backends.hf.packed.attention import attending_layers
-from backends.hf.packed.decoder import is_known
-from backends.hf.packed.fused import FusedLinear, Part, fuse
-from backends.hf.packed.prepack import prepack
-from backends.hf.packed.switching import switch
-from core.engine.batching.runner import Chunk
+from enginebay.engine.batching.runner import Chunk
+from enginebay_hf.packed.attention import attending_layers
+from enginebay_hf.packed.decoder import is_known
+from enginebay_hf.packed.fused import FusedLinear, Part, fuse
+from enginebay_hf.packed.prepack import prepack
+from enginebay_hf.packed.switching import switch
 from tests.backends.test_hf_packed import (
     GQA,
     MOE,

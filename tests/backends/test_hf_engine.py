@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from backends.hf.engine import HFEngine
-from backends.hf.native.runner import NativeRunner
-from backends.hf.packed.runner import PackedRunner
-from core.engine.batching.runner import Chunk
-from core.testing import check_backend
 from enginebay import BackendUnavailableError
+from enginebay.engine.batching.runner import Chunk
+from enginebay.testing import check_backend
+from enginebay_hf.engine import HFEngine
+from enginebay_hf.native.runner import NativeRunner
+from enginebay_hf.packed.runner import PackedRunner
 from tests.backends.conftest import assert_empty
 from tests.backends.tiny import (
     FAMILIES,

@@ -10,12 +10,12 @@ import torch
 from pydantic import ValidationError
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from backends.checkpoint.folder import Checkpoint
-from backends.hf import placement
-from backends.hf.estimate import ModelShape, beside_weights, estimated
-from backends.hf.number_format import NumberFormat
-from backends.hf.options import HFOptions
 from enginebay import BackendSettings, FreeMemory, MemoryEstimate
+from enginebay_checkpoint.folder import Checkpoint
+from enginebay_hf import placement
+from enginebay_hf.estimate import ModelShape, beside_weights, estimated
+from enginebay_hf.number_format import NumberFormat
+from enginebay_hf.options import HFOptions
 from tests.backends.tiny import load, make_model
 
 GIB = 2**30

@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from backends.hf.lora import Adapters
-from backends.hf.packed.fused import fuse
-from backends.hf.packed.int8 import Int8Linear, Int8WeightLinear, product_fault, quantize
-from backends.hf.packed.prepack import prepack
-from backends.hf.packed.runner import PackedRunner
 from enginebay import Lora
+from enginebay_hf.lora import Adapters
+from enginebay_hf.packed.fused import fuse
+from enginebay_hf.packed.int8 import Int8Linear, Int8WeightLinear, product_fault, quantize
+from enginebay_hf.packed.prepack import prepack
+from enginebay_hf.packed.runner import PackedRunner
 from tests.backends.test_hf_lora import save_adapter
 from tests.backends.test_hf_packed import GQA, NEW_TOKENS, Stream, build, drive, prompts, runner_of
 from tests.backends.tiny import Run, greedy_reference, load, make_model, refusal, request
@@ -136,7 +136,7 @@ def test_a_processor_without_vnni_stores_weights_alone_in_8_bits() -> None:
     code = (
         "from tests.backends.tiny import Run, load, request; "
         "from tests.support import DEMO_MODEL; "
-        "from backends.hf.packed.int8 import Int8WeightLinear, product_fault; "
+        "from enginebay_hf.packed.int8 import Int8WeightLinear, product_fault; "
         "engine = load(DEMO_MODEL, quantize='int8'); "
         "layers = engine._runner._model.model.modules(); "
         "kinds = sum(isinstance(layer, Int8WeightLinear) for layer in layers); "

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from backends.hf.packed import kernels
-from backends.hf.packed.attention import layer_shapes
-from backends.hf.packed.kernels import Kind
-from backends.hf.packed.runner import PackedRunner
-from backends.hf.sampling_runner import Vocabulary
-from core.engine.batching.runner import Chunk
+from enginebay.engine.batching.runner import Chunk
+from enginebay_hf.packed import kernels
+from enginebay_hf.packed.attention import layer_shapes
+from enginebay_hf.packed.kernels import Kind
+from enginebay_hf.packed.runner import PackedRunner
+from enginebay_hf.sampling_runner import Vocabulary
 from tests.backends.test_hf_packed import GQA, WIDE, build, probed
 from tests.backends.tiny import greedy_reference
 
@@ -53,7 +53,7 @@ def test_tokens_of_many_rows_are_those_of_generate(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("backends.hf.packed.runner.products_pay", lambda: True)
+    monkeypatch.setattr("enginebay_hf.packed.runner.products_pay", lambda: True)
     monkeypatch.setattr(kernels, "_rows_together", lambda keys: 8)
     model = build(tmp_path, family, changes)
     choose = random.Random(1)

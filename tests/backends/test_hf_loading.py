@@ -9,16 +9,16 @@ import torch
 from pydantic import ValidationError
 from transformers.utils import logging as transformers_logging
 
-import backends
-from backends.checkpoint.defaults import sampling_defaults
-from backends.hf.options import HFOptions
-from backends.hf.progress import weights_progress
-from core.contract.registers import BackendRegister
+import enginebay_hf
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
     SamplingParams,
 )
+from enginebay.contract.registers import BackendRegister
+from enginebay_checkpoint.defaults import sampling_defaults
+from enginebay_hf.options import HFOptions
+from enginebay_hf.progress import weights_progress
 from tests.backends.tiny import CHAT_TEMPLATE, VOCAB_SIZE, edit, load, refusal, request
 
 ROOT = Path(__file__).parents[2]
@@ -29,13 +29,13 @@ ROOT = Path(__file__).parents[2]
 
 def test_the_plugin_registers_hf() -> None:
     register = BackendRegister()
-    backends.register_backends(register)
+    enginebay_hf.register_backends(register)
     assert register["hf"].options is HFOptions
 
 
 async def test_a_registered_backend_starts_and_answers(tiny_llama: Path) -> None:
     register = BackendRegister()
-    backends.register_backends(register)
+    enginebay_hf.register_backends(register)
     options = HFOptions(device="cpu", context_length=64)
     backend = register["hf"].create(
         BackendSettings(name="tiny", path=str(tiny_llama), options=options)
@@ -128,7 +128,7 @@ def test_progress_rises_and_nothing_is_printed(
         options=HFOptions(device="cpu"),
         report_progress=lambda stage, fraction: reports.append((stage, fraction)),
     )
-    from backends.hf.loading import load_engine
+    from enginebay_hf.loading import load_engine
 
     load_engine(settings_)
     fractions = [fraction for _, fraction in reports]
@@ -166,7 +166,7 @@ def test_progress_belongs_to_one_thread() -> None:
 
 def test_a_device_that_is_not_there(folder: Path) -> None:
     settings_ = BackendSettings(name="x", path=str(folder), options=HFOptions(device="cuda:99"))
-    from backends.hf.loading import load_engine
+    from enginebay_hf.loading import load_engine
 
     with pytest.raises(BackendUnavailableError, match="device cuda:99 does not exist"):
         load_engine(settings_)

@@ -12,14 +12,14 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
-from backends.hf.lora import Adapters
-from backends.hf.packed.fused import fuse
-from backends.hf.packed.prepack import prepack
-from backends.hf.packed.probe import TOKENS, probe
-from backends.hf.packed.runner import PackedRunner
-from backends.hf.sampling_runner import Vocabulary
-from core.engine.batching.runner import Chunk
 from enginebay import BackendUnavailableError, InvalidRequestError, Lora
+from enginebay.engine.batching.runner import Chunk
+from enginebay_hf.lora import Adapters
+from enginebay_hf.packed.fused import fuse
+from enginebay_hf.packed.prepack import prepack
+from enginebay_hf.packed.probe import TOKENS, probe
+from enginebay_hf.packed.runner import PackedRunner
+from enginebay_hf.sampling_runner import Vocabulary
 from tests.backends.tiny import Run, greedy_reference, load, make_model, request
 
 NEW_TOKENS = 10

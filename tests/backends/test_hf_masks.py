@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.hf.masks import keep_to_masks
-from backends.hf.sampler_state import SamplerState
-from backends.hf.sampling import sample
-from core.engine.batching.runner import Mask
 from enginebay import SamplingParams, allowed_tokens
+from enginebay.engine.batching.runner import Mask
+from enginebay_hf.masks import keep_to_masks
+from enginebay_hf.sampler_state import SamplerState
+from enginebay_hf.sampling import sample
 
 
 def mask_of(allowed: set[int], vocabulary: int) -> Mask:

@@ -15,14 +15,14 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoModelForMultimodalLM
 from transformers.utils import is_torchvision_available
 
-from backends.checkpoint.media_tokens import MediaTokenizer
-from backends.checkpoint.tokenizer import Tokenizer
-from backends.hf.engine import HFEngine
-from backends.hf.media import processor
-from backends.hf.native.runner import NativeRunner
-from backends.hf.packed.runner import PackedRunner
-from core.testing import check_backend
 from enginebay import InvalidRequestError, Media, MediaLimits, PlainText, decode_sound
+from enginebay.testing import check_backend
+from enginebay_checkpoint.media_tokens import MediaTokenizer
+from enginebay_checkpoint.tokenizer import Tokenizer
+from enginebay_hf.engine import HFEngine
+from enginebay_hf.media import processor
+from enginebay_hf.native.runner import NativeRunner
+from enginebay_hf.packed.runner import PackedRunner
 from tests.backends import media_models
 from tests.backends.conftest import assert_empty
 from tests.backends.decoding_aside import goes_on, undecoded

@@ -16,15 +16,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForMultimodalLM
 from transformers.utils import is_torchvision_available
 
-from backends.hf import choose
-from backends.hf.choose_paged import paged_runner
-from backends.hf.media import probe
-from backends.hf.media.inputs import MediaInputs, Sees
-from backends.hf.media.processor import Processor
-from backends.hf.native.runner import NativeRunner
-from backends.hf.packed.paged_runner import PagedRunner
-from backends.hf.packed.runner import PackedRunner
 from enginebay import BackendUnavailableError, Chunk, Media, MediaSpan, RunnerMemory
+from enginebay_hf import choose
+from enginebay_hf.choose_paged import paged_runner
+from enginebay_hf.media import probe
+from enginebay_hf.media.inputs import MediaInputs, Sees
+from enginebay_hf.media.processor import Processor
+from enginebay_hf.native.runner import NativeRunner
+from enginebay_hf.packed.paged_runner import PagedRunner
+from enginebay_hf.packed.runner import PackedRunner
 from tests.backends.media_models import make_media_model, picture, sound, video
 from tests.backends.paged import Captured, varlen_attn
 from tests.backends.test_hf_lora import merged, save_adapter
@@ -276,7 +276,7 @@ def test_tokens_that_see_ahead_are_those_of_their_kind() -> None:
 
 
 def test_layouts_of_prompts_are_kept_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backends.hf.media.inputs._PROMPT_BYTES", 20_000)
+    monkeypatch.setattr("enginebay_hf.media.inputs._PROMPT_BYTES", 20_000)
     towers = Mock(row_ids={"image": 9}, ropes_items=True)
     towers.rope_positions = lambda ids, kinds, grids: torch.zeros(3, len(ids), dtype=torch.long)
     inputs = MediaInputs(towers, Mock(), cache_bytes=0)

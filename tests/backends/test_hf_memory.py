@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from backends.hf.packed.memory import KeyValueMemory, LayerShape, bytes_per_token
+from enginebay_hf.packed.memory import KeyValueMemory, LayerShape, bytes_per_token
 
 
 def layers(heads: int = 2) -> dict[int, LayerShape]:

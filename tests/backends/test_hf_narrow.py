@@ -9,14 +9,14 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from backends.checkpoint.folder import Checkpoint
-from backends.hf import loading, number_format
-from backends.hf.estimate import ModelShape
-from backends.hf.number_format import NumberFormat, choose_format, known_costs, record_costs
-from backends.hf.options import HFOptions
-from backends.hf.packed.fused import fuse
-from backends.hf.packed.narrow import NarrowEmbedding, NarrowLinear, narrow, widen_for_many
-from backends.hf.packed.products import cpu_costs, measured_costs
+from enginebay_checkpoint.folder import Checkpoint
+from enginebay_hf import loading, number_format
+from enginebay_hf.estimate import ModelShape
+from enginebay_hf.number_format import NumberFormat, choose_format, known_costs, record_costs
+from enginebay_hf.options import HFOptions
+from enginebay_hf.packed.fused import fuse
+from enginebay_hf.packed.narrow import NarrowEmbedding, NarrowLinear, narrow, widen_for_many
+from enginebay_hf.packed.products import cpu_costs, measured_costs
 from tests.backends.test_hf_decoder import KNOWN
 from tests.backends.test_hf_packed import build
 from tests.backends.tiny import Run, load, make_model, request
@@ -163,7 +163,7 @@ def test_the_measurement_is_made_once(record: Path, monkeypatch: pytest.MonkeyPa
     first = cpu_costs()
     assert {"narrow", "float32"} <= first.keys()
     assert min(first.values()) > 0
-    monkeypatch.setattr("backends.hf.packed.products.measured_costs", pytest.fail)
+    monkeypatch.setattr("enginebay_hf.packed.products.measured_costs", pytest.fail)
     assert cpu_costs() == first
     assert known_costs() == first
     with monkeypatch.context() as other:

@@ -10,12 +10,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from backends.hf.packed.attention import NAME, layer_shapes
-from backends.hf.packed.prepack import prepack
-from backends.hf.packed.probe import TOKENS, Verdict, probe
-from backends.hf.packed.runner import PackedRunner
-from backends.hf.sampling_runner import Vocabulary
-from core.engine.batching.runner import Chunk
+from enginebay.engine.batching.runner import Chunk
+from enginebay_hf.packed.attention import NAME, layer_shapes
+from enginebay_hf.packed.prepack import prepack
+from enginebay_hf.packed.probe import TOKENS, Verdict, probe
+from enginebay_hf.packed.runner import PackedRunner
+from enginebay_hf.sampling_runner import Vocabulary
 from tests.backends.tiny import greedy_reference, make_model, request
 
 GQA = {"num_attention_heads": 4, "num_key_value_heads": 2}

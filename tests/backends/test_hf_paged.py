@@ -9,17 +9,17 @@ import torch
 from torch.nn.attention import varlen
 from transformers import PreTrainedModel
 
-from backends.hf.lora import Adapters
-from backends.hf.packed.attention import NAME, layer_shapes
-from backends.hf.packed.graphs import CudaCapture
-from backends.hf.packed.paged_attention import NotPagedError, find_kernels
-from backends.hf.packed.paged_probe import capture_decoding, probe_paged
-from backends.hf.packed.paged_runner import PagedRunner
-from backends.hf.packed.probe import TOKENS, Verdict
-from backends.hf.packed.runner import PackedRunner
-from backends.hf.sampling_runner import Vocabulary
-from core.engine.batching.runner import Chunk, MemoryFullError
 from enginebay import Lora
+from enginebay.engine.batching.runner import Chunk, MemoryFullError
+from enginebay_hf.lora import Adapters
+from enginebay_hf.packed.attention import NAME, layer_shapes
+from enginebay_hf.packed.graphs import CudaCapture
+from enginebay_hf.packed.paged_attention import NotPagedError, find_kernels
+from enginebay_hf.packed.paged_probe import capture_decoding, probe_paged
+from enginebay_hf.packed.paged_runner import PagedRunner
+from enginebay_hf.packed.probe import TOKENS, Verdict
+from enginebay_hf.packed.runner import PackedRunner
+from enginebay_hf.sampling_runner import Vocabulary
 from tests.backends.paged import Captured, nothing, varlen_attn
 from tests.backends.test_hf_lora import save_adapter
 from tests.backends.test_hf_packed import (

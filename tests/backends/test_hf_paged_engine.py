@@ -10,12 +10,12 @@ import torch
 from torch.nn.attention import varlen
 from transformers import PreTrainedModel
 
-from backends.hf import choose
-from backends.hf.choose_paged import paged_runner
-from backends.hf.engine import HFEngine
-from backends.hf.packed.paged_attention import find_kernels
-from backends.hf.packed.paged_runner import PagedRunner
-from backends.hf.packed.runner import PackedRunner
+from enginebay_hf import choose
+from enginebay_hf.choose_paged import paged_runner
+from enginebay_hf.engine import HFEngine
+from enginebay_hf.packed.paged_attention import find_kernels
+from enginebay_hf.packed.paged_runner import PagedRunner
+from enginebay_hf.packed.runner import PackedRunner
 from tests.backends.paged import Captured, nothing, refused, varlen_attn
 from tests.backends.tiny import PROMPTS, Run, greedy_reference, load, request
 
@@ -131,7 +131,7 @@ def test_too_little_memory_for_pages_leaves_the_model_to_rows(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     caplog.set_level("DEBUG")
-    monkeypatch.setattr("backends.hf.choose_paged.PagedRunner", full)
+    monkeypatch.setattr("enginebay_hf.choose_paged.PagedRunner", full)
     engine = load(tiny_llama)
     assert isinstance(engine._runner, PackedRunner)
     assert "paged KV cache disabled because CUDA out of memory" in caplog.text

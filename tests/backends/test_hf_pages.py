@@ -9,13 +9,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.checkpoint.folder import Checkpoint
-from backends.hf.options import HFOptions
-from backends.hf.packed.memory import LayerShape
-from backends.hf.packed.pages import PagedMemory
-from backends.hf.sizing import paged_sizes, usable_tokens
-from core.engine.batching.runner import Chunk, Runner, RunnerMemory
-from core.engine.batching.slots import Slots
+from enginebay.engine.batching.runner import Chunk, Runner, RunnerMemory
+from enginebay.engine.batching.slots import Slots
+from enginebay_checkpoint.folder import Checkpoint
+from enginebay_hf.options import HFOptions
+from enginebay_hf.packed.memory import LayerShape
+from enginebay_hf.packed.pages import PagedMemory
+from enginebay_hf.sizing import paged_sizes, usable_tokens
 from tests.effort import examples
 
 CAPACITY = 40

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from safetensors.torch import load_file, save_file
 
-from backends.checkpoint.folder import Checkpoint
-from backends.hf.backend import _is_checkpoint
-from backends.hf.options import HFOptions
-from backends.hf.pooling.folder import pooling_folder
-from backends.hf.pooling.sentence import SentenceFolder, read_sentence_folder
-from core.config.schema import Config
-from core.plugins import Plugins
-from core.testing import check_backend
 from enginebay import BackendUnavailableError, InvalidRequestError, PoolingEngine
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
+from enginebay.testing import check_backend
+from enginebay_checkpoint.folder import Checkpoint
+from enginebay_hf.backend import _is_checkpoint
+from enginebay_hf.options import HFOptions
+from enginebay_hf.pooling.folder import pooling_folder
+from enginebay_hf.pooling.sentence import SentenceFolder, read_sentence_folder
 from tests.backends import pooling_models as made
 from tests.backends import tiny
 from tests.backends.pooling_models import CONTEXT, TEXTS, WIDTH

@@ -18,10 +18,10 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from backends.checkpoint.folder import Checkpoint
-from backends.hf import placement
-from backends.hf.native import probe
 from enginebay import free_ram
+from enginebay_checkpoint.folder import Checkpoint
+from enginebay_hf import placement
+from enginebay_hf.native import probe
 from tests.backends.tiny import VOCAB_SIZE, Run, edit, load, refusal, request
 
 

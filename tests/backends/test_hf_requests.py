@@ -7,8 +7,6 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from backends.hf.engine import HFEngine
-from backends.hf.packed.runner import PackedRunner
 from enginebay import (
     ContextLengthExceededError,
     Delta,
@@ -16,6 +14,8 @@ from enginebay import (
     InvalidRequestError,
     ServingError,
 )
+from enginebay_hf.engine import HFEngine
+from enginebay_hf.packed.runner import PackedRunner
 from tests.backends.conftest import assert_empty
 from tests.backends.tiny import PROMPTS, VOCAB_SIZE, Run, greedy_reference, load, request
 
@@ -127,7 +127,7 @@ def test_half_a_surrogate_pair_is_refused(engine: HFEngine) -> None:
 def test_one_row_for_a_model_whose_rows_disturb_each_other(
     tiny_llama: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("backends.hf.native.cache._stack", lambda upper, lower: 1 / 0)
+    monkeypatch.setattr("enginebay_hf.native.cache._stack", lambda upper, lower: 1 / 0)
     engine = load(tiny_llama, batching="padded")
     assert engine._runner.memory.slots == 1
     assert "one request at a time" in caplog.text

@@ -18,11 +18,11 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from backends.hf import sampling, truncation
-from backends.hf.penalties import change_logits
-from backends.hf.sampler_state import SamplerState, is_sampled_together
-from backends.hf.sampling import logprobs
 from enginebay import RowSampler, SamplingParams
+from enginebay_hf import sampling, truncation
+from enginebay_hf.penalties import change_logits
+from enginebay_hf.sampler_state import SamplerState, is_sampled_together
+from enginebay_hf.sampling import logprobs
 from tests.effort import examples
 
 GREEDY: dict[str, Any] = {"temperature": 0.0}

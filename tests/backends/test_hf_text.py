@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from backends.hf.engine import HFEngine
+from enginebay_hf.engine import HFEngine
 from tests.backends.conftest import assert_empty
 from tests.backends.tiny import EOS, PROMPTS, TOOL_CALL, VOCAB_SIZE, Run, request
 

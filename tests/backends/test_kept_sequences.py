@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from backends.hf import choose
-from backends.hf.choose_paged import paged_runner
-from backends.hf.estimate import estimated as estimated_hf
-from backends.hf.loading import load_engine as load_hf
-from backends.hf.options import HFOptions
-from backends.llamacpp.estimate import estimated as estimated_llamacpp
-from backends.llamacpp.loading import load_engine as load_llamacpp
-from backends.llamacpp.options import LlamaCppOptions
-from core.engine.batching.engine import BatchingEngine
-from core.engine.batching.kv_saver import KvSaver
 from enginebay import BackendSettings, FreeMemory, GenerationRequest, KvStoreSettings, Lora
+from enginebay.engine.batching.engine import BatchingEngine
+from enginebay.engine.batching.kv_saver import KvSaver
+from enginebay_hf import choose
+from enginebay_hf.choose_paged import paged_runner
+from enginebay_hf.estimate import estimated as estimated_hf
+from enginebay_hf.loading import load_engine as load_hf
+from enginebay_hf.options import HFOptions
+from enginebay_llamacpp.estimate import estimated as estimated_llamacpp
+from enginebay_llamacpp.loading import load_engine as load_llamacpp
+from enginebay_llamacpp.options import LlamaCppOptions
 from tests.backends.gguf_models import (
     write_adapter,
     write_llama,

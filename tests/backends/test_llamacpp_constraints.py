@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from jsonschema import validate
 
-from backends.llamacpp.engine import LlamaCppEngine
 from demo.to_gguf import convert
 from enginebay import (
     Case,
@@ -24,6 +23,7 @@ from enginebay import (
     json_value,
     sequence,
 )
+from enginebay_llamacpp.engine import LlamaCppEngine
 from tests.backends.gguf_models import write_llama, write_recurrent
 from tests.backends.llamacpp import load, request
 from tests.drafting import drafts_pay

@@ -10,12 +10,12 @@ from gguf import PoolingType
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.options import LlamaCppOptions
-from core.config.schema import Config
-from core.plugins import Plugins
-from core.testing import check_backend
 from enginebay import ContextLengthExceededError, InvalidRequestError, PoolingEngine
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
+from enginebay.testing import check_backend
+from enginebay_llamacpp.engine import LlamaCppEngine
+from enginebay_llamacpp.options import LlamaCppOptions
 from tests.backends import llamacpp
 from tests.backends.gguf_models import (
     CONTEXT,

@@ -8,10 +8,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from backends.llamacpp.engine import LlamaCppEngine
-from core.testing import check_backend
 from demo.to_gguf import convert
 from enginebay import InvalidRequestError, Lora
+from enginebay.testing import check_backend
+from enginebay_llamacpp.engine import LlamaCppEngine
 from tests.backends.gguf_models import write_adapter, write_llama, write_recurrent
 from tests.backends.llamacpp import load, request
 from tests.drafting import drafts_pay

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backends.llamacpp import growing
-from backends.llamacpp.cache import CachePlan, CacheSize, cache_plan
-from backends.llamacpp.context import Context
-from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.memory import layout
-from backends.llamacpp.model import Model
-from backends.llamacpp.options import LlamaCppOptions
-from backends.llamacpp.runner import LlamaRunner
-from backends.llamacpp.shape import ModelShape
 from enginebay import FreeMemory
+from enginebay_llamacpp import growing
+from enginebay_llamacpp.cache import CachePlan, CacheSize, cache_plan
+from enginebay_llamacpp.context import Context
+from enginebay_llamacpp.engine import LlamaCppEngine
+from enginebay_llamacpp.memory import layout
+from enginebay_llamacpp.model import Model
+from enginebay_llamacpp.options import LlamaCppOptions
+from enginebay_llamacpp.runner import LlamaRunner
+from enginebay_llamacpp.shape import ModelShape
 from tests.backends.gguf_models import (
     write_hybrid,
     write_llama,

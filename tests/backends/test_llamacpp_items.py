@@ -7,11 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.media import MediaStore
-from backends.llamacpp.placeholders import placeholder
-from backends.llamacpp.runner import LlamaRunner
-from backends.llamacpp.tokenizer import Tokenizer
 from enginebay import (
     Chunk,
     InvalidRequestError,
@@ -21,6 +16,11 @@ from enginebay import (
     PlainText,
     UnsupportedModalityError,
 )
+from enginebay_llamacpp.engine import LlamaCppEngine
+from enginebay_llamacpp.media import MediaStore
+from enginebay_llamacpp.placeholders import placeholder
+from enginebay_llamacpp.runner import LlamaRunner
+from enginebay_llamacpp.tokenizer import Tokenizer
 from tests.backends.gguf_models import SPECIAL_TOKENS, write_llama
 from tests.backends.llamacpp import asked, load
 from tests.backends.mmproj_models import PAIRS, write_mlp, write_pair

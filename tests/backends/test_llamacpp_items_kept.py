@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.media import MediaStore
-from core.testing import check_backend
 from enginebay import PlainText, SizedCache
+from enginebay.testing import check_backend
+from enginebay_llamacpp.engine import LlamaCppEngine
+from enginebay_llamacpp.media import MediaStore
 from tests.backends.llamacpp import asked, load
 from tests.backends.mmproj_models import PAIRS, write_pair
 from tests.backends.mtmd_reference import picture

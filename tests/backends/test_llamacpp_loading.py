@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from backends.llamacpp import model
-from backends.llamacpp.cpu import has_amx, physical_cores
-from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.loading import load_engine
-from backends.llamacpp.options import LlamaCppOptions
-from backends.llamacpp.runner import LlamaRunner
 from demo.to_gguf import convert
 from enginebay import BackendSettings, BackendUnavailableError, FreeMemory
+from enginebay_llamacpp import model
+from enginebay_llamacpp.cpu import has_amx, physical_cores
+from enginebay_llamacpp.engine import LlamaCppEngine
+from enginebay_llamacpp.loading import load_engine
+from enginebay_llamacpp.options import LlamaCppOptions
+from enginebay_llamacpp.runner import LlamaRunner
 from tests.backends.gguf_models import (
     CONTEXT,
     VOCAB_SIZE,

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from backends.llamacpp import media
-from backends.llamacpp.batch import Batch, RowBatch
-from backends.llamacpp.context import Context, NoRoomError
-from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.projector import Projector, Rows, Tile
-from backends.llamacpp.runner import LlamaRunner
 from enginebay import Chunk, GenerationRequest, Media, MemoryFullError
 from enginebay import Rows as Logits
+from enginebay_llamacpp import media
+from enginebay_llamacpp.batch import Batch, RowBatch
+from enginebay_llamacpp.context import Context, NoRoomError
+from enginebay_llamacpp.engine import LlamaCppEngine
+from enginebay_llamacpp.projector import Projector, Rows, Tile
+from enginebay_llamacpp.runner import LlamaRunner
 from tests.backends import llamacpp
 from tests.backends.decoding_aside import goes_on, undecoded
 from tests.backends.gguf_models import SPECIAL_TOKENS, write_adapter

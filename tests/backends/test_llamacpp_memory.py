@@ -9,10 +9,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from backends.llamacpp.estimate import estimated
-from backends.llamacpp.memory import layout, placed
-from backends.llamacpp.options import LlamaCppOptions
-from backends.llamacpp.shape import ModelShape
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
@@ -20,6 +16,10 @@ from enginebay import (
     GgufTensor,
     MemoryEstimate,
 )
+from enginebay_llamacpp.estimate import estimated
+from enginebay_llamacpp.memory import layout, placed
+from enginebay_llamacpp.options import LlamaCppOptions
+from enginebay_llamacpp.shape import ModelShape
 from tests.backends.gguf_models import (
     CONTEXT,
     LAYERS,
@@ -74,7 +74,7 @@ def test_the_estimate_is_llama_cpps_own_account(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
 ) -> None:
     path = write_llama(tmp_path / "model.gguf")
-    with caplog.at_level(logging.DEBUG, "backends.llamacpp.library"):
+    with caplog.at_level(logging.DEBUG, "enginebay_llamacpp.library"):
         load(path, repack=False, **options)
     sizes = {kind: float(size) * 2**20 for kind, size in BUFFER.findall(caplog.text)}
     parts = taken(estimate(path, repack=False, **options))
@@ -92,7 +92,7 @@ def test_recurrent_states_and_the_other_layers_keys_count(
     # HYB-7
     path = write(tmp_path / "model.gguf")
     options = {"max_batch_size": 64, "kv_unified": True, "cache_tokens": 8192}
-    with caplog.at_level(logging.DEBUG, "backends.llamacpp.library"):
+    with caplog.at_level(logging.DEBUG, "enginebay_llamacpp.library"):
         load(path, **options)
     sizes = {kind: float(size) * 2**20 for kind, size in BUFFER.findall(caplog.text)}
     parts = taken(estimate(path, **options))
@@ -224,7 +224,7 @@ def test_experts_and_named_tensors_go_where_they_are_told(
 ) -> None:
     path = write_moe(tmp_path / "model.gguf")
     plain = Run(load(path), request([5, 6, 7], max_tokens=8)).finish()
-    with caplog.at_level(logging.DEBUG, "backends.llamacpp.library"):
+    with caplog.at_level(logging.DEBUG, "enginebay_llamacpp.library"):
         engine = load(path, cpu_moe_layers=1, override_tensor=r"blk\.1\.attn_(q|k)=CPU")
     found = set(re.findall(r"tensor (\S+) .*buffer type overridden to CPU", caplog.text))
     experts = {f"blk.0.ffn_{name}_exps.weight" for name in ("gate", "up", "down")}
@@ -232,7 +232,7 @@ def test_experts_and_named_tensors_go_where_they_are_told(
     again = Run(engine, request([5, 6, 7], max_tokens=8)).finish()
     assert again.token_ids() == plain.token_ids()
     caplog.clear()
-    with caplog.at_level(logging.DEBUG, "backends.llamacpp.library"):
+    with caplog.at_level(logging.DEBUG, "enginebay_llamacpp.library"):
         load(path, cpu_moe_layers="all")
     assert len(re.findall("buffer type overridden to CPU", caplog.text)) == 3 * LAYERS
 

@@ -9,12 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from backends.llamacpp.backend import create, register_backend
-from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.files import find_mmproj
-from backends.llamacpp.loading import load_engine
-from backends.llamacpp.options import LlamaCppOptions
-from backends.llamacpp.projector import Projector, Rows, Tile
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
@@ -24,6 +18,12 @@ from enginebay import (
     Media,
     UnsupportedParameterError,
 )
+from enginebay_llamacpp.backend import create, register_backend
+from enginebay_llamacpp.engine import LlamaCppEngine
+from enginebay_llamacpp.files import find_mmproj
+from enginebay_llamacpp.loading import load_engine
+from enginebay_llamacpp.options import LlamaCppOptions
+from enginebay_llamacpp.projector import Projector, Rows, Tile
 from tests.backends.gguf_models import write_bert, write_llama
 from tests.backends.llamacpp import load, refusal, request
 from tests.backends.mmproj_models import (

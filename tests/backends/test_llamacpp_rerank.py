@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from gguf import PoolingType
 
-from backends.llamacpp.library import llama
-from backends.llamacpp.options import LlamaCppOptions
-from core.config.schema import Config
-from core.plugins import Plugins
-from core.testing import check_backend
 from enginebay import ContextLengthExceededError, InvalidRequestError, PoolingEngine
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
+from enginebay.testing import check_backend
+from enginebay_llamacpp.library import llama
+from enginebay_llamacpp.options import LlamaCppOptions
 from tests.backends import llamacpp
 from tests.backends.gguf_models import CONTEXT, VOCAB_SIZE, write_bert, write_qwen3_reranker
 from tests.backends.llamacpp import refusal, request

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.runner import LlamaRunner
-from core.engine.batching.numpy_runner import Rows
-from core.engine.batching.runner import Chunk, MemoryFullError
+from enginebay.engine.batching.numpy_runner import Rows
+from enginebay.engine.batching.runner import Chunk, MemoryFullError
+from enginebay_llamacpp.engine import LlamaCppEngine
+from enginebay_llamacpp.runner import LlamaRunner
 from tests.backends.gguf_models import (
     VOCAB_SIZE,
     write_adapter,

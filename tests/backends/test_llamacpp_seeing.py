@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
-from core.plugins import Plugins
 from enginebay import Media
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
 from tests.backends.gguf_models import write_llama
 from tests.backends.mmproj_models import write_mlp
 from tests.backends.mtmd_reference import picture

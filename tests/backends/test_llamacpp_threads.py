@@ -12,7 +12,7 @@ pytest.importorskip("llama_cpp")
 SAYS_ITS_SETTINGS = "OMP_DISPLAY_ENV"
 CODE = """
 import os
-import backends.llamacpp.bindings
+import enginebay_llamacpp.bindings
 assert "GOMP_SPINCOUNT" not in os.environ or "ASKED" in os.environ
 """
 

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from backends.llamacpp.engine import LlamaCppEngine
-from backends.llamacpp.model import Model
-from backends.llamacpp.options import LlamaCppOptions
-from backends.llamacpp.tokenizer import UNBOUNDED, Detokenizer, Tokenizer
 from demo.to_gguf import convert
 from enginebay import InvalidRequestError
+from enginebay_llamacpp.engine import LlamaCppEngine
+from enginebay_llamacpp.model import Model
+from enginebay_llamacpp.options import LlamaCppOptions
+from enginebay_llamacpp.tokenizer import UNBOUNDED, Detokenizer, Tokenizer
 from tests.backends.gguf_models import write_llama
 from tests.backends.llamacpp import load
 from tests.effort import examples

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
-from core.plugins import Plugins
 from demo.to_gguf import convert
 from enginebay import Engine, GenerationRequest, ReasoningBudget, SamplingParams
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
 from tests.backends import llamacpp
 from tests.backends.tiny import load as load_hf
 from tests.run import Run

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from core.testing import params
 from enginebay import SamplingParams
+from enginebay.testing import params
 from tests.backends import tiny
 from tests.support import REPOSITORY
 
@@ -41,7 +41,7 @@ def test_llamacpp(tmp_path: Path) -> None:
 
 
 def test_exllamav2() -> None:
-    info = pytest.importorskip("backends.exllamav2.info", exc_type=ImportError)
+    info = pytest.importorskip("enginebay_exllamav2.info", exc_type=ImportError)
     assert said(3) == info.UNSUPPORTED
 
 
@@ -55,7 +55,7 @@ NOT_TRIED = {
     "mirostat_eta",
     "adaptive_decay",
 }
-ELSEWHERE = {"constraint"}  # core.testing.constraints
+ELSEWHERE = {"constraint"}  # enginebay.testing.constraints
 
 
 def test_check_backend_tries_all_others() -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from core.engine.batching.engine import BatchingEngine
 from demo.to_gguf import convert
 from enginebay import InvalidRequestError
+from enginebay.engine.batching.engine import BatchingEngine
 from tests.backends import llamacpp, tiny
 from tests.run import Run, request
 from tests.support import DEMO_MODEL

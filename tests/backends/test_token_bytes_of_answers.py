@@ -11,10 +11,6 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as RawTokenizer
 from transformers import PreTrainedTokenizerFast
 
-from backends.checkpoint.tokenizer import Tokenizer
-from core.chat.answer.compose_openai import Head, UsageForm
-from core.chat.answer.compose_text import Shown, TextComposer
-from core.chat.answer.usage import UsageCounter
 from enginebay import (
     Completion,
     ContentDelta,
@@ -28,6 +24,10 @@ from enginebay import (
     Update,
     text_and_bytes,
 )
+from enginebay.chat.answer.compose_openai import Head, UsageForm
+from enginebay.chat.answer.compose_text import Shown, TextComposer
+from enginebay.chat.answer.usage import UsageCounter
+from enginebay_checkpoint.tokenizer import Tokenizer
 from tests.support import DEMO_MODEL, Server
 
 _WORDS = ["Hello", "world", "a", "b", "."]

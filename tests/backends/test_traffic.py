@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from core.engine.batching.engine import BatchingEngine
 from demo.to_gguf import convert
 from enginebay import GenerationRequest
+from enginebay.engine.batching.engine import BatchingEngine
 from tests.backends import llamacpp, tiny
 from tests.drafting import drafts_pay
 from tests.effort import examples, some

@@ -9,13 +9,13 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from backends.hf.engine import HFEngine
-from backends.hf.loading import load_engine
-from backends.hf.options import HFOptions
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
 )
+from enginebay_hf.engine import HFEngine
+from enginebay_hf.loading import load_engine
+from enginebay_hf.options import HFOptions
 from tests.run import Run as Run
 from tests.run import request as request
 

@@ -13,9 +13,6 @@ from string import ascii_letters
 
 import numpy as np
 
-from core.engine.batching.engine import BatchingEngine
-from core.engine.batching.runner import Chunk, Mask, Runner, RunnerMemory, Sampled
-from core.engine.batching.step import BatchLimits
 from enginebay import (
     Detokenizer,
     GenerationRequest,
@@ -30,6 +27,9 @@ from enginebay import (
     Vocabulary,
     allowed_tokens,
 )
+from enginebay.engine.batching.engine import BatchingEngine
+from enginebay.engine.batching.runner import Chunk, Mask, Runner, RunnerMemory, Sampled
+from enginebay.engine.batching.step import BatchLimits
 
 VOCAB_SIZE = 50
 EOS = 1

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from core.engine.batching.drafts import PromptLookup
-from core.engine.batching.taking_back import Uncertain
 from enginebay import (
     GenerationRequest,
     InvalidRequestError,
@@ -18,6 +16,8 @@ from enginebay import (
     SamplingParams,
     sequence,
 )
+from enginebay.engine.batching.drafts import PromptLookup
+from enginebay.engine.batching.taking_back import Uncertain
 from tests.batching.model import (
     CLOSE,
     EOS,

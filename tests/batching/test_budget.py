@@ -2,9 +2,9 @@
 
 import pytest
 
-from core.engine.batching.drafts import PromptLookup
-from core.engine.batching.runner import RunnerMemory
 from enginebay import GenerationRequest
+from enginebay.engine.batching.drafts import PromptLookup
+from enginebay.engine.batching.runner import RunnerMemory
 from tests.batching.model import CONTEXT, Numbers, budget, expected, make_engine, request
 from tests.run import Run
 

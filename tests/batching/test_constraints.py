@@ -6,9 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.grammar import Lark
-from core.engine.batching.drafts import PromptLookup
-from core.engine.batching.runner import RunnerMemory
 from enginebay import (
     Free,
     GenerationRequest,
@@ -23,6 +20,9 @@ from enginebay import (
     choice,
     sequence,
 )
+from enginebay.contract.grammar import Lark
+from enginebay.engine.batching.drafts import PromptLookup
+from enginebay.engine.batching.runner import RunnerMemory
 from tests.batching.model import (
     CLOSE,
     CONTEXT,

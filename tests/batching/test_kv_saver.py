@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.batching import kv_saver
-from core.engine.batching.runner import RunnerMemory
-from core.engine.kv_store.state_file import StateFiles
-from core.engine.kv_store.state_folder import StateFolder
-from core.engine.kv_store.store import KvStore
 from enginebay import GenerationRequest
+from enginebay.engine.batching import kv_saver
+from enginebay.engine.batching.runner import RunnerMemory
+from enginebay.engine.kv_store.state_file import StateFiles
+from enginebay.engine.kv_store.state_folder import StateFolder
+from enginebay.engine.kv_store.store import KvStore
 from tests.batching.model import CONTEXT, HashEngine, make_engine, request
 from tests.batching.test_scheduling import check, held_nothing, requests
 from tests.effort import examples

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.batching.drafts import PromptLookup
-from core.engine.batching.runner import RunnerMemory
-from core.engine.batching.spans import ends_before
 from enginebay import GenerationRequest, Media, MediaSpan
+from enginebay.engine.batching.drafts import PromptLookup
+from enginebay.engine.batching.runner import RunnerMemory
+from enginebay.engine.batching.spans import ends_before
 from tests.batching.model import CONTEXT, HashEngine, expected, make_engine, picture, request
 from tests.effort import examples
 from tests.run import Run

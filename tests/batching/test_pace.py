@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.batching.pace import PrefillPace
-from core.engine.batching.runner import Chunk, RunnerMemory
+from enginebay.engine.batching.pace import PrefillPace
+from enginebay.engine.batching.runner import Chunk, RunnerMemory
 from tests.batching.model import make_engine, request
 from tests.run import Run
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.batching.runner import RunnerMemory
 from enginebay import Delta, Prefill
+from enginebay.engine.batching.runner import RunnerMemory
 from tests.batching.model import CONTEXT, make_engine, request
 from tests.effort import examples
 from tests.run import Run

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.batching.runner import RunnerMemory
 from enginebay import GenerationRequest
+from enginebay.engine.batching.runner import RunnerMemory
 from tests.batching.model import CONTEXT, expected, make_engine, request, surprise
 from tests.effort import examples
 from tests.run import Run
@@ -77,7 +77,7 @@ def test_every_entry_is_of_its_own_place(
 
 
 def test_rows_are_computed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.engine.batching.step._PROMPT_ROWS", 4)
+    monkeypatch.setattr("enginebay.engine.batching.step._PROMPT_ROWS", 4)
     engine = make_engine()
     items = [request(PREFIX, id=str(number), prompt_logprobs=0) for number in range(3)]
     run = Run(engine, *items).finish()

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.batching.drafts import PromptLookup
-from core.engine.batching.runner import MemoryFullError, RunnerMemory
 from enginebay import GenerationRequest, InvalidRequestError
+from enginebay.engine.batching.drafts import PromptLookup
+from enginebay.engine.batching.runner import MemoryFullError, RunnerMemory
 from tests.batching.model import CONTEXT, EOS, HashEngine, budget, expected, make_engine, request
 from tests.effort import examples
 from tests.run import Run

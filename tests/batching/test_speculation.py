@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.batching.choice import ChoiceState
-from core.engine.batching.drafts import Drafter, Predictions, PromptLookup
-from core.engine.batching.model_drafter import DraftModel, ModelDrafter
-from core.engine.batching.runner import Chunk
-from core.engine.batching.speculation import Speculation
+from enginebay.engine.batching.choice import ChoiceState
+from enginebay.engine.batching.drafts import Drafter, Predictions, PromptLookup
+from enginebay.engine.batching.model_drafter import DraftModel, ModelDrafter
+from enginebay.engine.batching.runner import Chunk
+from enginebay.engine.batching.speculation import Speculation
 from tests.batching.model import CONTEXT, VOCAB_SIZE, make_engine, next_token, request
 from tests.batching.test_scheduling import MEMORIES, check, expected, held_nothing, requests
 from tests.effort import examples

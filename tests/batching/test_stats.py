@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from core.engine.batching.choice import ChoiceState
-from core.engine.batching.drafts import Drafter
-from core.engine.batching.runner import RunnerMemory
+from enginebay.engine.batching.choice import ChoiceState
+from enginebay.engine.batching.drafts import Drafter
+from enginebay.engine.batching.runner import RunnerMemory
 from tests.batching.model import CONTEXT, make_engine, request
 from tests.run import Run
 

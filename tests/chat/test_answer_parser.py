@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.answer.answer_parser import AnswerForm, AnswerParser
 from enginebay import ContentDelta, Part, ReasoningDelta
-from parsers import REASONING
+from enginebay.chat.answer.answer_parser import AnswerForm, AnswerParser
+from enginebay_parsers import REASONING
 
 MARKS = {name: format.marks(tools=False) for name, format in REASONING.items()}
 TAGS = ["think", "mistral", "gemma", "granite-3.2", "exaone-deep"]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from core.chat.answer.collector import Collector
 from enginebay import (
     ContentDelta,
     Delta,
@@ -13,6 +12,7 @@ from enginebay import (
     TokenLogprob,
     ToolCallDelta,
 )
+from enginebay.chat.answer.collector import Collector
 
 
 class Reasoning(ReasoningParser):

@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from core.chat.answer.generation import merge
-from core.contract.errors import ServingError
-from core.contract.types import Update
+from enginebay.chat.answer.generation import merge
+from enginebay.contract.errors import ServingError
+from enginebay.contract.types import Update
 
 
 async def stream(

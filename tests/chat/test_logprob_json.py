@@ -8,16 +8,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic_core import PydanticSerializationError, to_json
 
-from core.apis.ollama.compose_ollama import LineComposer, chat_line
-from core.chat.answer.compose_chat import ChatComposer
-from core.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
-from core.chat.answer.compose_text import Shown, TextComposer
-from core.chat.answer.composer import Frame, dumped
-from core.chat.answer.logprobs import LogprobForm, SplicedLogprobs, TokenPieces
-from core.chat.answer.usage import UsageCounter
-from core.chat.schemas.chat_answer import ChatLogprobs
-from core.chat.schemas.usage_bodies import LlamaTimings, Usage
-from core.contract.types import (
+from enginebay.apis.ollama.compose_ollama import LineComposer, chat_line
+from enginebay.chat.answer.compose_chat import ChatComposer
+from enginebay.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
+from enginebay.chat.answer.compose_text import Shown, TextComposer
+from enginebay.chat.answer.composer import Frame, dumped
+from enginebay.chat.answer.logprobs import LogprobForm, SplicedLogprobs, TokenPieces
+from enginebay.chat.answer.usage import UsageCounter
+from enginebay.chat.schemas.chat_answer import ChatLogprobs
+from enginebay.chat.schemas.usage_bodies import LlamaTimings, Usage
+from enginebay.contract.types import (
     ContentDelta,
     FinishReason,
     GenerationRequest,

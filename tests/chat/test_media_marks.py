@@ -1,9 +1,9 @@
 """Marks of media: a prompt may be rendered twice, with items as parts and with items as words."""
 
-from core.chat.plan.media_marks import MediaItem, MediaMarks
-from core.contract.media import Media, Modality
-from core.models.template.features import TemplateFeatures
-from core.models.template.template import ChatTemplate
+from enginebay.chat.plan.media_marks import MediaItem, MediaMarks
+from enginebay.contract.media import Media, Modality
+from enginebay.models.template.features import TemplateFeatures
+from enginebay.models.template.template import ChatTemplate
 from tests.media.samples import media
 
 PICTURES_ONLY = (

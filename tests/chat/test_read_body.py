@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from core.chat.schemas.chat_request import ChatCompletionRequest
-from core.chat.schemas.read_body import read_body
-from core.contract.errors import InvalidRequestError
+from enginebay.chat.schemas.chat_request import ChatCompletionRequest
+from enginebay.chat.schemas.read_body import read_body
+from enginebay.contract.errors import InvalidRequestError
 
 CONTENT = "messages[0].content"
 

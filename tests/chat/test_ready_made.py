@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.answer.compose_chat import ChatComposer
-from core.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
-from core.chat.answer.compose_text import TextComposer
-from core.chat.answer.composer import Frame, FrameTemplate, dumped
-from core.chat.answer.usage import UsageCounter
-from core.contract.types import (
+from enginebay.chat.answer.compose_chat import ChatComposer
+from enginebay.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
+from enginebay.chat.answer.compose_text import TextComposer
+from enginebay.chat.answer.composer import Frame, FrameTemplate, dumped
+from enginebay.chat.answer.usage import UsageCounter
+from enginebay.contract.types import (
     ContentDelta,
     GenerationRequest,
     Part,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.answer.collector import Collector
 from enginebay import AsideMarks, Completion, ContentDelta, Delta, StopScope, StopStrings
-from parsers import REASONING
+from enginebay.chat.answer.collector import Collector
+from enginebay_parsers import REASONING
 from tests.engine.test_budget import Letters
 from tests.run import request
 

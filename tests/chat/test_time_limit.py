@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from core.chat.answer.time_limit import LimitedTime, TimeLimit
-from core.contract.types import Delta, Prefill
+from enginebay.chat.answer.time_limit import LimitedTime, TimeLimit
+from enginebay.contract.types import Delta, Prefill
 
 
 class Clock:

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from core.cli.program import program
+from enginebay.cli.program import program
 from tests.config.conftest import clean_place as clean_place
 
 Run = Callable[..., Result]
 StartServing = Callable[..., "Serving"]
 
 PLUGIN = """
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from enginebay import BackendUnavailableError, EngineBackend, hookimpl
 
 PIECES = ["<think>", "Hm.", "</think>", "Hello", ", ", "world"]
@@ -99,7 +99,7 @@ def start_serving(tmp_path: Path) -> Iterator[StartServing]:
         def start(*arguments: str) -> Serving:
             errors = tmp_path / f"stderr{len(list(tmp_path.glob('stderr*')))}"
             process = subprocess.Popen(
-                [sys.executable, "-m", "core.cli", "serve", *arguments],
+                [sys.executable, "-m", "enginebay.cli", "serve", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stack.enter_context(errors.open("w", encoding="utf-8")),

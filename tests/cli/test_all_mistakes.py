@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from core.config.load import load_valid_part
-from core.config.schema import Config
+from enginebay.config.load import load_valid_part
+from enginebay.config.schema import Config
 from tests.cli.conftest import Run
 
 CONFIG = """

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from openai import OpenAI
 
-from core.cli.client import address, configured
-from core.cli.conversation import Conversation, loop
-from core.plugins import Plugins
+from enginebay.cli.client import address, configured
+from enginebay.cli.conversation import Conversation, loop
+from enginebay.plugins import Plugins
 from tests.cli.conftest import Run
 from tests.conftest import ServeScripted
 from tests.support import Server

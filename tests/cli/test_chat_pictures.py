@@ -6,7 +6,7 @@ from unittest.mock import ANY
 import pytest
 from PIL import Image
 
-from core.testing.scripted import MEDIA, Script
+from enginebay.testing.scripted import MEDIA, Script
 from tests.cli.conftest import Run
 from tests.cli.test_chat import Captured, Talk, echo
 from tests.cli.test_chat import talk as talk

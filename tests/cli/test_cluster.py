@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from core.cli import cluster, cluster_address, cluster_nodes
+from enginebay.cli import cluster, cluster_address, cluster_nodes
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="clusters are for Linux")
@@ -167,7 +167,7 @@ def start() -> Iterator[Start]:
         def started(*arguments: str) -> "subprocess.Popen[str]":
             process = stack.enter_context(
                 subprocess.Popen(
-                    [sys.executable, "-m", "core.cli", "cluster", *arguments],
+                    [sys.executable, "-m", "enginebay.cli", "cluster", *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -382,7 +382,7 @@ def test_join_asks_at_a_terminal_without_showing_what_is_typed(port: int, head: 
 
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [sys.executable, "-m", "core.cli", "cluster", "join", head, "--port", str(port)],
+        [sys.executable, "-m", "enginebay.cli", "cluster", "join", head, "--port", str(port)],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -527,7 +527,7 @@ def test_the_library_is_not_installed(run: Run, arguments: list[str]) -> None:
 
 
 def test_no_plugin_makes_clusters(run: Run) -> None:
-    write("config.yml", "plugins: {folder: none, blocked: [backends]}\n")
+    write("config.yml", "plugins: {folder: none, blocked: [cluster]}\n")
     result = run("cluster", "status")
     assert result.exit_code == 2
     assert "no plugin makes clusters" in result.stderr

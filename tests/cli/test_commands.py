@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
-from core.server.http.sockets import url_of, urls_elsewhere
+from enginebay.config.schema import Config
+from enginebay.server.http.sockets import url_of, urls_elsewhere
 from tests.cli.conftest import Run
 from tests.conftest import ServeScripted
 from tests.support import REPOSITORY
@@ -45,7 +45,7 @@ def test_help_imports_nothing_heavy() -> None:
     heavy = {"torch", "transformers", "fastapi", "openai", "uvicorn", "ruamel", "pluggy"}
     code = (
         "import sys\n"
-        "from core.cli import main\n"
+        "from enginebay.cli import main\n"
         "try: main()\n"
         f"finally: assert not {heavy} & set(sys.modules), {heavy} & set(sys.modules)\n"
     )
@@ -58,7 +58,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 def outcome(*arguments: str, **more: Any) -> tuple[int, str]:
     """The exit code of a command in a process of its own, and what it says to stderr."""
-    command = [sys.executable, "-m", "core.cli", *arguments]
+    command = [sys.executable, "-m", "enginebay.cli", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     asked = {"stdout": subprocess.DEVNULL, "env": environment, **more}
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **asked)
@@ -88,7 +88,7 @@ def test_a_terminal_that_is_not_utf_8() -> None:
 def test_a_current_folder_that_is_gone(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
-    code = f"import os; os.rmdir({str(gone)!r}); from core.cli import main; main()"
+    code = f"import os; os.rmdir({str(gone)!r}); from enginebay.cli import main; main()"
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(
         [sys.executable, "-c", code, "config", "check"],

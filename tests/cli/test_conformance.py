@@ -1,6 +1,6 @@
 """`enginebay conformance`."""
 
-from core.testing.conformance import CHECKS
+from enginebay.testing.conformance import CHECKS
 from tests.cli.conftest import Run
 from tests.conformance.conftest import model, say
 from tests.conftest import ServeScripted

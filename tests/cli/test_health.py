@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from core.contract.backend_settings import BackendSettings
-from core.contract.errors import BackendUnavailableError
 from enginebay import Backend
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.contract.errors import BackendUnavailableError
 from tests.access.test_certificate import lay, serving
 from tests.cli.conftest import Run
 from tests.conftest import ServeScripted

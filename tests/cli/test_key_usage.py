@@ -13,9 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.chat.answer.account import Used
-from core.server.access import keys_file
-from core.server.usage.usage_file import Slot, UsageFile
+from enginebay.chat.answer.account import Used
+from enginebay.server.access import keys_file
+from enginebay.server.usage.usage_file import Slot, UsageFile
 from tests.cli.conftest import Run, Serving, StartServing
 
 TODAY = datetime.now(UTC).date()
@@ -24,7 +24,7 @@ PLUGIN = """
 import itertools
 import time
 
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from enginebay import EngineBackend, hookimpl
 
 

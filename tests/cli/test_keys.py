@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from core.server.access.key_store import KeyStore
-from core.server.access.keys import find_key, hash_of
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.access.keys import find_key, hash_of
 from tests.cli.conftest import Run, StartServing
 from tests.support import plugins_with, scripted, scripted_config, serve
 
@@ -123,7 +123,7 @@ def test_the_first_start_shows_new_keys_on_a_terminal(auth: str, made: tuple[str
         with (
             path.open("w", encoding="utf-8") as log,
             subprocess.Popen(
-                [sys.executable, "-m", "core.cli", "serve"], stdout=theirs, stderr=log
+                [sys.executable, "-m", "enginebay.cli", "serve"], stdout=theirs, stderr=log
             ) as serving,
         ):
             os.close(theirs)
@@ -243,7 +243,7 @@ def test_a_full_disk(run: Run, command: tuple[str, str], there: bool) -> None:
     before = Path("keys.yml").read_bytes() if Path("keys.yml").exists() else None
     limited = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
-        "from core.cli import main; sys.argv[0] = 'enginebay'; main()"
+        "from enginebay.cli import main; sys.argv[0] = 'enginebay'; main()"
     )
     failed = subprocess.run(
         [sys.executable, "-c", limited, "keys", *command],

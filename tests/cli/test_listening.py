@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from core.config.schema import Config, ServerConfig
-from core.server.access.guard import needed
-from core.server.http.sockets import CannotListenError, listen_unix
+from enginebay.config.schema import Config, ServerConfig
+from enginebay.server.access.guard import needed
+from enginebay.server.http.sockets import CannotListenError, listen_unix
 from tests.cli.conftest import Run, StartServing
 from tests.support import REPOSITORY
 

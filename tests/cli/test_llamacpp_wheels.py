@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import llamacpp_wheels
-from backends.llamacpp.bindings import lacking
+from enginebay_llamacpp.bindings import lacking
 from llamacpp_wheels import Gpus
 from tests.cli.llama_cpp_wheel import write_source, write_wheel
 from tests.cli.test_start import Result, start

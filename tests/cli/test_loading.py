@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from core.cli.loading import Loading
+from enginebay.cli.loading import Loading
 
 
 def test_each_stage_is_one_line_however_its_sizes_grow() -> None:

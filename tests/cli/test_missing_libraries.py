@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from core.contract import registers
+from enginebay.contract import registers
 from tests.cli.conftest import Run
 
 CONFIG = """

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from core.cli.new_plugin import SKELETON
-from core.config.load import load_config
-from core.models.check_config import check_config
-from core.plugins import Plugins
+from enginebay.cli.new_plugin import SKELETON
+from enginebay.config.load import load_config
+from enginebay.models.check_config import check_config
+from enginebay.plugins import Plugins
 from tests.cli.conftest import Run
 from tests.support import serve
 
@@ -130,7 +130,7 @@ def test_names_that_cannot_be(run: Run, name: str) -> None:
     assert not list(Path().iterdir())
 
 
-@pytest.mark.parametrize("name", ["hf", "llamacpp", "parsers", "backends"])
+@pytest.mark.parametrize("name", ["hf", "llamacpp", "parsers", "cluster"])
 def test_names_that_are_taken(run: Run, name: str) -> None:
     result = run("plugins", "new", name)
     assert (result.exit_code, list(Path().iterdir())) == (2, [])

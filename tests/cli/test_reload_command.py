@@ -60,7 +60,7 @@ def test_a_terminal_that_is_closed_ends_it(plugin: Path) -> None:
     write("a")
     ours, its = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-m", "core.cli", "serve"],
+        [sys.executable, "-m", "enginebay.cli", "serve"],
         stdin=its,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

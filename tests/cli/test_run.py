@@ -14,8 +14,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from core.server.http.sockets import listen
 from demo.to_gguf import convert
+from enginebay.server.http.sockets import listen
 from tests.cli.conftest import Run
 from tests.downloads.conftest import StartHub
 from tests.downloads.conftest import start_hub as start_hub
@@ -138,7 +138,7 @@ def test_an_extra_that_is_missing(
 ) -> None:
     """The exact command; `start.py` runs it itself, here in vain."""
     start_hub(FILES, lfs=set())
-    monkeypatch.setattr("core.contract.registers.find_spec", lambda name: None)
+    monkeypatch.setattr("enginebay.contract.registers.find_spec", lambda name: None)
     monkeypatch.delenv("ENGINEBAY_START", raising=False)
     command = (
         "python3 start.py install llamacpp, or without a checkout: pip install 'enginebay[llam"
@@ -157,7 +157,7 @@ def test_an_extra_that_is_missing(
 def start(*arguments: str, stdin: int = subprocess.DEVNULL) -> Iterator[subprocess.Popen[str]]:
     """The command as a process, which is killed if it still runs at the end of the block."""
     with subprocess.Popen(
-        [sys.executable, "-m", "core.cli", "run", *arguments],
+        [sys.executable, "-m", "enginebay.cli", "run", *arguments],
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -29,7 +29,7 @@ models:
 STUBBORN = """
 import asyncio, itertools
 
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from enginebay import EngineBackend, hookimpl
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.server.app import create_app
-from core.server.http import uvicorn_server as server
-from core.server.http.sockets import listen
 from enginebay import ModelInfo
+from enginebay.server.app import create_app
+from enginebay.server.http import uvicorn_server as server
+from enginebay.server.http.sockets import listen
 from tests.cli.conftest import StartServing
 from tests.cli.test_serve import until_nobody_listens
 from tests.held import Held
@@ -26,7 +26,7 @@ TEXT = "/v1/completions"
 ENDLESS = """
 import itertools
 
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from enginebay import EngineBackend, hookimpl
 
 

@@ -80,7 +80,7 @@ Result = subprocess.CompletedProcess[str]
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("a checkout")
     scripts = ("start.py", "llamacpp_wheels.py", "command_launcher.py")
-    for name in (*scripts, "backends/llamacpp/bindings.py"):
+    for name in (*scripts, "backends/enginebay_llamacpp/bindings.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(REPOSITORY / name, folder / name)
     (folder / "pyproject.toml").write_text(PYPROJECT, encoding="utf-8")
@@ -269,7 +269,7 @@ def test_what_cannot_be_installed(project: Path) -> None:
 
 
 TOYS = """
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from enginebay import BackendUnavailableError, EngineBackend, hookimpl
 
 

@@ -18,7 +18,7 @@ LINES = 8_000
 ENGINE = f"""
 import logging, os, sys
 
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 
 
 def talk(prompt, index):
@@ -113,7 +113,7 @@ def start(clean_place: Path) -> Iterator[Start]:
         def started(kind: str) -> Unread:
             read_end, write_end = os.openpty() if kind == "terminal" else os.pipe()
             process = subprocess.Popen(
-                [sys.executable, "-m", "core.cli", "serve"],
+                [sys.executable, "-m", "enginebay.cli", "serve"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=write_end,

@@ -41,7 +41,16 @@ def enginebay(
     port = port or free_port()
     url = f"http://127.0.0.1:{port}"
     file = str(HERE / "server" / f"{config}.yml")
-    command = [sys.executable, "-m", "core.cli", "serve", "--config", file, "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "enginebay.cli",
+        "serve",
+        "--config",
+        file,
+        "--port",
+        str(port),
+    ]
     keys = logs / f"keys-{config}.yml"
     keys.touch(0o600)
     keys.write_text(KEYS, encoding="utf-8")

@@ -106,7 +106,7 @@ class Site:
 
     def launch(self, *arguments: str, host: Host | None = None) -> subprocess.Popen[str]:
         """An `enginebay` of these arguments, which has only begun; `host`: where."""
-        argv = [sys.executable, "-m", "core.cli", *arguments]
+        argv = [sys.executable, "-m", "enginebay.cli", *arguments]
         log = self.folder / f"{arguments[0]}-{len(list(self.folder.glob('*.log')))}.log"
         errors = self._stack.enter_context(log.open("w", encoding="utf-8"))
         process = subprocess.Popen(

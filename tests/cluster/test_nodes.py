@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from backends.ray import nodes
-from backends.ray.token import token_environment, use_token
 from enginebay import ClusterError, ClusterSettings, NodeSettings
+from enginebay_cluster.ray import nodes
+from enginebay_cluster.ray.token import token_environment, use_token
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_head(settings: ClusterSettings, token: Path, port: int, tmp_path: Pat
         "RAY_gcs_storage": "rocksdb",
         "RAY_gcs_storage_path": str(state),
         "RAY_gcs_server_port_wait_time_s": "120",
-        "RAY_START_HOOK": "backends.ray.nodes.start_head",
+        "RAY_START_HOOK": "enginebay_cluster.ray.nodes.start_head",
         "DASHBOARD_METRIC_PORT": str(port + 7),
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     }

@@ -6,10 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.ray.adapters import Adapters
-from backends.ray.messages import Hello, Report, pack, unpack
-from backends.ray.outbox import Outbox
-from backends.ray.sums import sum_of_memory, sum_of_stats
 from enginebay import (
     Delta,
     EngineDeadError,
@@ -21,6 +17,10 @@ from enginebay import (
     ServingError,
     TokenLogprob,
 )
+from enginebay_cluster.ray.adapters import Adapters
+from enginebay_cluster.ray.messages import Hello, Report, pack, unpack
+from enginebay_cluster.ray.outbox import Outbox
+from enginebay_cluster.ray.sums import sum_of_memory, sum_of_stats
 
 deltas = st.builds(
     Delta,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.ray.placing import Placements, Placer
 from enginebay import ClusterError, SharedObject, block_hashes
+from enginebay_cluster.ray.placing import Placements, Placer
 
 REPLICAS = ("a", "b", "c")
 

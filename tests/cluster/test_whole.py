@@ -142,7 +142,7 @@ def test_it_passes_the_checks_of_conformance(here: Site, front: Front) -> None:
     for group in ("openai", "responses", "messages", "ollama", "kobold"):
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "core.cli", "conformance", front.url),
+                *(sys.executable, "-m", "enginebay.cli", "conformance", front.url),
                 *("--model", "torch", "--api-key", ADMIN, "--group", group),
             ],
             capture_output=True,
@@ -179,7 +179,7 @@ async def test_the_cluster_says_what_runs_and_ends_cleanly(  # SCALE-20
     here: Site, front: Front
 ) -> None:
     def cluster(*arguments: str) -> str:
-        command = [sys.executable, "-m", "core.cli", "cluster", *arguments]
+        command = [sys.executable, "-m", "enginebay.cli", "cluster", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, cwd=here.folder, check=True)
         return done.stdout
 

@@ -8,23 +8,23 @@ from tests.support import REPOSITORY
 
 SERVED = """
 import asyncio, sys
-from core.config.schema import Config
-from core.plugins import Plugins
-from core.server.app import create_app
-from core.server.services import services_of
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
+from enginebay.server.app import create_app
+from enginebay.server.services import services_of
 
 app = create_app(Config.model_validate({"models": []}), Plugins())
 assert services_of(app).cluster is None
 found = {name.partition(".")[0] for name in sys.modules}
 assert not {"ray", "grpc", "google"} & found, found
-assert not [name for name in sys.modules if name.startswith("backends.ray")]
-assert not [name for name in sys.modules if name.startswith("core.server.fronts")]
+assert not [name for name in sys.modules if name.startswith("enginebay_cluster.ray")]
+assert not [name for name in sys.modules if name.startswith("enginebay.server.fronts")]
 """
 BLOCKED = """
 import sys
 sys.modules["ray"] = None
-from core.config.cluster import ClusterConfig
-from core.plugins import Plugins
+from enginebay.config.cluster import ClusterConfig
+from enginebay.plugins import Plugins
 from pathlib import Path
 
 cluster = Plugins().cluster(ClusterConfig().settings(Path.cwd()))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from core.config.load import load_config
-from core.config.problems import ConfigError
+from enginebay.config.load import load_config
+from enginebay.config.problems import ConfigError
 
 WriteConfig = Callable[[str], Path]
 ProblemsOf = Callable[..., list[str]]

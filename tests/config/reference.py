@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from core.config.walk import Schema, schema_at
+from enginebay.config.walk import Schema, schema_at
 
 KINDS = {
     "string": "text",

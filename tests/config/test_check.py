@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from core.config.load import load_config
-from core.config.problems import ConfigError
-from core.config.schema import Config, ModelConfig
-from core.contract.errors import BackendUnavailableError
-from core.contract.registers import BackendEntry
-from core.models.check_config import check_config, validated_options
-from core.models.files.model_folder import model_at
-from core.plugins import Plugin, Plugins
-from core.testing import ScriptedEngine
 from enginebay import Backend, BackendSettings, EngineBackend
+from enginebay.config.load import load_config
+from enginebay.config.problems import ConfigError
+from enginebay.config.schema import Config, ModelConfig
+from enginebay.contract.errors import BackendUnavailableError
+from enginebay.contract.registers import BackendEntry
+from enginebay.models.check_config import check_config, validated_options
+from enginebay.models.files.model_folder import model_at
+from enginebay.plugins import Plugin, Plugins
+from enginebay.testing import ScriptedEngine
 from tests.config.conftest import WriteConfig
 
 
@@ -126,13 +126,18 @@ def test_a_variable_is_named(
 
 
 def test_plugins_that_would_have_had_the_backend(plugins: Plugins) -> None:
-    broken = Plugins(blocked=["backends"])
+    broken = Plugins(blocked=["hf", "backends"])
     broken.found.append(Plugin("torn", "torn.py", error="ImportError: no x"))
     config = Config(models=[ModelConfig(name="a", backend="hf", path=".")])
     [problem] = check_config(config, broken)
-    assert "the plugin 'backends' is blocked in the config" in problem.message
+    assert "the plugin 'hf' is blocked in the config" in problem.message
+    config = Config(models=[ModelConfig(name="a", backend="other", path=".")])
+    [problem] = check_config(config, broken)
+    for name in ("hf", "llamacpp", "exllamav2"):
+        assert f"the plugin '{name}' is blocked in the config" in problem.message
     assert "the plugin 'torn' could not be loaded (ImportError: no x)" in problem.message
     assert str(problem).startswith("models[0].backend: ")
+    config = Config(models=[ModelConfig(name="a", backend="hf", path=".")])
     broken.found.append(Plugin("hf", "hf.py", error="ImportError: no y"))
     [problem] = check_config(config, broken)
     assert "the plugin 'hf' could not be loaded (ImportError: no y)" in problem.message

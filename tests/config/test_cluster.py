@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.config.cluster import head_address
+from enginebay.config.cluster import head_address
 from tests.config.conftest import ProblemsOf
 
 MODEL = "models:\n- name: a\n  backend: b\n  path: p\n  cluster: {replicas: %s}\n"

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from core.config.load import load_config
-from core.config.problems import ConfigError
-from core.config.schema import ServerConfig
+from enginebay.config.load import load_config
+from enginebay.config.problems import ConfigError
+from enginebay.config.schema import ServerConfig
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from core.config.load import load_config
-from core.config.schema import Config, SamplingDefaults, resolved_path
-from core.contract.sampling_params import SamplingParams
+from enginebay.config.load import load_config
+from enginebay.config.schema import Config, SamplingDefaults, resolved_path
+from enginebay.contract.sampling_params import SamplingParams
 from tests.config.conftest import WriteConfig
 
 MODEL = "models: [{name: a, backend: b, path: p}]\n"

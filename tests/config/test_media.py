@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from core.config.load import load_config
-from core.config.schema import Config
-from core.media.policy import MediaPolicy
+from enginebay.config.load import load_config
+from enginebay.config.schema import Config
+from enginebay.media.policy import MediaPolicy
 from tests.config.conftest import ProblemsOf, WriteConfig
 
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.load import load_config
-from core.config.loading import bytes_of
-from core.config.names import name_problems, without_likes
-from core.config.schema import Config
-from core.models.check_config import check_config
-from core.plugins import Plugins
+from enginebay.config.load import load_config
+from enginebay.config.loading import bytes_of
+from enginebay.config.names import name_problems, without_likes
+from enginebay.config.schema import Config
+from enginebay.models.check_config import check_config
+from enginebay.plugins import Plugins
 from tests.config.conftest import ProblemsOf, WriteConfig
 from tests.support import plugins_with, scripted
 

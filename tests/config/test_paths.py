@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.paths import inside
-from core.contract.errors import InvalidRequestError
+from enginebay.config.paths import inside
+from enginebay.contract.errors import InvalidRequestError
 
 FOLDER = Path("/srv/loras")
 PIECES = st.sampled_from(

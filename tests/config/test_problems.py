@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.load import load_config
-from core.config.problems import ConfigError, is_secret
-from core.config.schema import Config
+from enginebay.config.load import load_config
+from enginebay.config.problems import ConfigError, is_secret
+from enginebay.config.schema import Config
 from tests.config.conftest import ProblemsOf
 
 GOOD = "models:\n- name: a\n  backend: b\n  path: p\n"

@@ -2,11 +2,11 @@
 
 import pytest
 
-from core.config.load import load_config
-from core.config.problems import ConfigError
-from core.models.check_config import check_config, without_saved_kv
-from core.plugins import Plugins
 from enginebay import KvStoreSettings
+from enginebay.config.load import load_config
+from enginebay.config.problems import ConfigError
+from enginebay.models.check_config import check_config, without_saved_kv
+from enginebay.plugins import Plugins
 from tests.config.conftest import WriteConfig
 
 MODELS = "models:\n- {name: a, backend: hf, path: .}\n- {name: b, backend: exllamav2, path: .}\n"

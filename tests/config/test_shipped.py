@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from backends.hf.options import HFOptions
-from backends.llamacpp.options import LlamaCppOptions
-from core.config.keys import KeyEntry
-from core.config.load import load_config
-from core.config.schema import Config
-from core.config.walk import schema_at
-from core.models.check_config import check_config
-from core.plugins import Plugins
+from enginebay.config.keys import KeyEntry
+from enginebay.config.load import load_config
+from enginebay.config.schema import Config
+from enginebay.config.walk import schema_at
+from enginebay.models.check_config import check_config
+from enginebay.plugins import Plugins
+from enginebay_hf.options import HFOptions
+from enginebay_llamacpp.options import LlamaCppOptions
 from tests.config.reference import rows
 from tests.support import REPOSITORY
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.keys import load_keys
-from core.config.load import load_config
-from core.config.problems import ConfigError
-from core.config.schema import Config
-from core.config.tabbyapi import KEYS, SETTINGS, keys_of_tabbyapi, settings_of_tabbyapi
-from core.config.walk import known_keys
-from core.models.check_config import check_config, option_names
-from core.plugins import Plugins
+from enginebay.config.keys import load_keys
+from enginebay.config.load import load_config
+from enginebay.config.problems import ConfigError
+from enginebay.config.schema import Config
+from enginebay.config.tabbyapi import KEYS, SETTINGS, keys_of_tabbyapi, settings_of_tabbyapi
+from enginebay.config.walk import known_keys
+from enginebay.models.check_config import check_config, option_names
+from enginebay.plugins import Plugins
 from tests.config.conftest import ProblemsOf, WriteConfig
 from tests.support import REPOSITORY
 

@@ -3,7 +3,7 @@
 python -m tests.conformance.table    # writes the file
 
 Tests name the rows they show in a comment or docstring (`# TAB-68, WEB-1..3`); the checks of
-`core/testing/conformance` name theirs themselves.
+`core/enginebay/testing/conformance` name theirs themselves.
 """
 
 import ast
@@ -14,7 +14,7 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 
-from core.testing.conformance import CHECKS, Row, find_ids, load_rows
+from enginebay.testing.conformance import CHECKS, Row, find_ids, load_rows
 from tests.support import REPOSITORY
 
 FILE = REPOSITORY / "docs" / "reference" / "conformance.md"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from core.config.schema import Config
-from core.plugins import Plugins
-from core.testing.conformance import CHECKS, Check, Endpoint, connect
 from demo.to_gguf import convert
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
+from enginebay.testing.conformance import CHECKS, Check, Endpoint, connect
 from tests.conformance.test_checks import NO_KEY, made
 from tests.effort import some
 from tests.outsider import Outsider

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.testing.conformance import CHECKS, Check, Endpoint, connect, run_checks
-from core.testing.conformance.run_checks import Feature
+from enginebay.testing.conformance import CHECKS, Check, Endpoint, connect, run_checks
+from enginebay.testing.conformance.run_checks import Feature
 from tests.conformance.conftest import model, say
 from tests.support import plugins_with, scripted, scripted_config, serve
 

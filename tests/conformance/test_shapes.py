@@ -8,11 +8,11 @@ import pytest
 from openai.types import Completion, CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from core.testing import ScriptedEngine
-from core.testing.conformance import Endpoint, connect
-from core.testing.conformance.answers import SUM
-from core.testing.conformance.shapes import expect_shape
-from core.testing.conformance.tools import ASKED, WEATHER
+from enginebay.testing import ScriptedEngine
+from enginebay.testing.conformance import Endpoint, connect
+from enginebay.testing.conformance.answers import SUM
+from enginebay.testing.conformance.shapes import expect_shape
+from enginebay.testing.conformance.tools import ASKED, WEATHER
 from tests.conformance.conftest import model, say
 from tests.support import engine_backend, plugins_with, scripted_config, serve
 

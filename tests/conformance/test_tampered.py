@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from openai import OpenAI
 
-from core.testing.conformance import CHECKS, Check, Endpoint, run_checks
+from enginebay.testing.conformance import CHECKS, Check, Endpoint, run_checks
 from tests.support import Server
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from core.config.schema import ServerConfig
+from enginebay.config.schema import ServerConfig
 from tests.support import REPOSITORY
 
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ FILES = {"config.json": b"{}", "model.safetensors": CONTENT, "sub/tokenizer.json
 @pytest.fixture
 def start_hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[StartHub]:
     """`start_hub(files, **faults)` runs a hub that downloads come from; waits take no time."""
-    monkeypatch.setattr("core.models.downloads.hub._PAUSE", 0)
+    monkeypatch.setattr("enginebay.models.downloads.hub._PAUSE", 0)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY", True)
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.contract.errors import InvalidRequestError
-from core.models.downloads.choose import Choice, Form, choices, choose, folder_name
-from core.models.downloads.hub import RemoteFile
-from core.models.downloads.quants import ORDER
-from core.models.files.recognise import backend_of, form_of
-from core.plugins import Plugins
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.models.downloads.choose import Choice, Form, choices, choose, folder_name
+from enginebay.models.downloads.hub import RemoteFile
+from enginebay.models.downloads.quants import ORDER
+from enginebay.models.files.recognise import backend_of, form_of
+from enginebay.plugins import Plugins
 
 
 def files(*names: str) -> list[RemoteFile]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from core.contract.errors import InvalidRequestError
-from core.models.downloads import (
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.models.downloads import (
     Control,
     Downloads,
     Places,
@@ -22,7 +22,7 @@ from core.models.downloads import (
     Wanted,
     download,
 )
-from core.models.downloads.errors import (
+from enginebay.models.downloads.errors import (
     DiskFullError,
     DownloadConflictError,
     DownloadTimeoutError,
@@ -30,7 +30,7 @@ from core.models.downloads.errors import (
     RepositoryForbiddenError,
     RepositoryNotFoundError,
 )
-from core.models.downloads.hub import Hub
+from enginebay.models.downloads.hub import Hub
 from tests.downloads.conftest import CONTENT, FILES, StartHub
 from tests.downloads.hub import REPO, TOKEN, FakeHub
 

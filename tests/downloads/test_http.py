@@ -12,8 +12,8 @@ import httpx2
 import pytest
 from typer.testing import CliRunner, Result
 
-from core.cli.program import program
-from core.models.downloads.hub import Hub
+from enginebay.cli.program import program
+from enginebay.models.downloads.hub import Hub
 from tests.config.conftest import clean_place as clean_place
 from tests.downloads.conftest import FILES, StartHub
 from tests.downloads.hub import REPO, TOKEN

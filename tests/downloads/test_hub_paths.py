@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 import enginebay
-from core.config.problems import ConfigError
-from core.config.schema import Config
-from core.contract.backend_settings import BackendSettings
-from core.contract.errors import ModelFailedError
-from core.models.check_config import check_config
-from core.models.downloads import HubName, Places, Wanted, download, find_local, resolve
-from core.models.downloads.download import Control
-from core.models.files.model_paths import ModelPaths
-from core.plugins import Plugins
-from core.testing import ScriptedEngine
 from enginebay import Backend, EngineBackend
+from enginebay.config.problems import ConfigError
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.contract.errors import ModelFailedError
+from enginebay.models.check_config import check_config
+from enginebay.models.downloads import HubName, Places, Wanted, download, find_local, resolve
+from enginebay.models.downloads.download import Control
+from enginebay.models.files.model_paths import ModelPaths
+from enginebay.plugins import Plugins
+from enginebay.testing import ScriptedEngine
 from tests.downloads.conftest import FILES as CHECKPOINT
 from tests.downloads.conftest import StartHub
 from tests.downloads.hub import COMMIT, REPO, FakeHub, commit_of

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from core.config.schema import Config
-from core.models.downloads import HubName, Places, Progress, StoppedError, Wanted, download
-from core.models.downloads.download import Control
-from core.models.downloads.named import find_local
-from core.plugins import Plugins
+from enginebay.config.schema import Config
+from enginebay.models.downloads import HubName, Places, Progress, StoppedError, Wanted, download
+from enginebay.models.downloads.download import Control
+from enginebay.models.downloads.named import find_local
+from enginebay.plugins import Plugins
 from tests.downloads.conftest import StartHub
 from tests.downloads.hub import REPO
 from tests.support import REPOSITORY, serve
@@ -33,7 +33,7 @@ def start_process(tmp_path: Path) -> Iterator[StartProcess]:
     with ExitStack() as stack:
 
         def start() -> subprocess.Popen[str]:
-            command = [sys.executable, "-m", "core.cli", "download", f"{REPO}:Q4_K_M"]
+            command = [sys.executable, "-m", "enginebay.cli", "download", f"{REPO}:Q4_K_M"]
             environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
             process = subprocess.Popen(
                 command, cwd=tmp_path, env=environment, text=True, stderr=subprocess.PIPE

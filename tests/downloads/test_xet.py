@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 
-from core.models.downloads import Control, Places, Progress, StoppedError, Wanted, download
-from core.models.downloads.errors import HubError
+from enginebay.models.downloads import Control, Places, Progress, StoppedError, Wanted, download
+from enginebay.models.downloads.errors import HubError
 from tests.downloads.conftest import FILES, StartHub
 from tests.downloads.hub import REPO, TOKEN, FakeHub
 
@@ -72,7 +72,7 @@ def test_large_files_come_from_the_store(
     start: Start, get: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub = start()
-    monkeypatch.setattr("core.models.downloads.hub._LARGEST_OVER_HTTP", 1000)
+    monkeypatch.setattr("enginebay.models.downloads.hub._LARGEST_OVER_HTTP", 1000)
     folder = get(token=TOKEN)
     assert (folder / NAME).read_bytes() == LARGE
     assert sorted(name for name, _ in hub.fetched) == ["config.json", "sub/tokenizer.json"]
@@ -110,7 +110,7 @@ def test_a_store_that_is_away(
     start: Start, get: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub = start()
-    monkeypatch.setattr("core.models.downloads.hub._TRIES", 1)
+    monkeypatch.setattr("enginebay.models.downloads.hub._TRIES", 1)
     store, hub.xet_store = hub.xet_store, "http://127.0.0.1:9"
     with pytest.raises(HubError, match="what arrived is kept"):
         get()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.banned_strings import BannedStrings
+from enginebay.engine.banned_strings import BannedStrings
 
 PIECES = st.lists(st.text("abAé", max_size=3), max_size=12)
 BANNED = st.lists(st.text("abAÉ", min_size=1, max_size=4), min_size=1, max_size=3)

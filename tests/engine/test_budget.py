@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.answer.reasoning_tokens import ThoughtTokens
-from core.contract.sampling_params import ReasoningBudget
-from core.engine.completion import Completion
-from core.engine.reasoning_budget import BudgetWatch
+from enginebay.chat.answer.reasoning_tokens import ThoughtTokens
+from enginebay.contract.sampling_params import ReasoningBudget
+from enginebay.engine.completion import Completion
+from enginebay.engine.reasoning_budget import BudgetWatch
 from tests.run import request
 
 CLOSE = (1, 2, 3)

@@ -12,13 +12,6 @@ from typing import Any
 
 import pytest
 
-from core.contract.backend_settings import Isolation
-from core.contract.engine import CONCURRENT_METHODS
-from core.engine.backoff import Backoff
-from core.engine.loop import LONG, EngineLoop
-from core.engine.messages import Abort, Answer, Close, Command, Event, Ping, Report
-from core.engine.streams import EngineStream
-from core.testing import ScriptedEngine, check_backend
 from enginebay import (
     BackendSettings,
     BackendUnavailableError,
@@ -33,6 +26,13 @@ from enginebay import (
     MediaPrompt,
     ServingError,
 )
+from enginebay.contract.backend_settings import Isolation
+from enginebay.contract.engine import CONCURRENT_METHODS
+from enginebay.engine.backoff import Backoff
+from enginebay.engine.loop import LONG, EngineLoop
+from enginebay.engine.messages import Abort, Answer, Close, Command, Event, Ping, Report
+from enginebay.engine.streams import EngineStream
+from enginebay.testing import ScriptedEngine, check_backend
 
 Steps = Iterable[tuple[str, Delta | ServingError]]
 AT_ONCE = Backoff(first=0)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from core.contract.backend_settings import Isolation
-from core.testing import ScriptedEngine
 from enginebay import (
     EngineBackend,
     EngineDeadError,
@@ -19,6 +17,8 @@ from enginebay import (
     ServingError,
     UnsupportedParameterError,
 )
+from enginebay.contract.backend_settings import Isolation
+from enginebay.testing import ScriptedEngine
 from tests.engine.test_engine import AT_ONCE, both, request, running, text, until_restarted
 
 

@@ -14,8 +14,6 @@ from typing import Any
 import psutil
 import pytest
 
-from core.engine import wire
-from core.testing import ScriptedEngine
 from enginebay import (
     BackendUnavailableError,
     Delta,
@@ -27,6 +25,8 @@ from enginebay import (
     SamplingParams,
     ServingError,
 )
+from enginebay.engine import wire
+from enginebay.testing import ScriptedEngine
 from tests.engine.test_engine import (
     AT_ONCE,
     NEVER,
@@ -146,7 +146,7 @@ async def test_what_cannot_be_read_is_the_engines_death() -> None:
 
 
 async def test_a_process_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.engine.worker.main", lambda *args: None)
+    monkeypatch.setattr("enginebay.engine.worker.main", lambda *args: None)
     backend = EngineBackend(Obedient, isolation="process")
     with pytest.raises(BackendUnavailableError, match="process could not be started"):
         await backend.start()

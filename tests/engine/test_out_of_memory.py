@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from backends.llamacpp import context
-from core.config.schema import Config
-from core.engine.failures import ran_out_of_memory
-from core.testing import ScriptedEngine
 from enginebay import Chunk, Engine, OutOfMemoryError
+from enginebay.config.schema import Config
+from enginebay.engine.failures import ran_out_of_memory
+from enginebay.testing import ScriptedEngine
+from enginebay_llamacpp import context
 from tests.backends.gguf_models import write_llama
 from tests.backends.llamacpp import load as load_gguf
 from tests.backends.tiny import load as load_hf

@@ -15,12 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from core.contract.backend_settings import Isolation
-from core.engine.backoff import Backoff
-from core.engine.loop import EngineLoop
-from core.engine.messages import Answer, Call, Cancel, Close, Event, Report
-from core.engine.pooling.queue import PoolingQueue
-from core.testing import ScriptedEngine, check_backend
 from enginebay import (
     BackendUnavailableError,
     ContextLengthExceededError,
@@ -33,6 +27,12 @@ from enginebay import (
     PoolingEngine,
     ServingError,
 )
+from enginebay.contract.backend_settings import Isolation
+from enginebay.engine.backoff import Backoff
+from enginebay.engine.loop import EngineLoop
+from enginebay.engine.messages import Answer, Call, Cancel, Close, Event, Report
+from enginebay.engine.pooling.queue import PoolingQueue
+from enginebay.testing import ScriptedEngine, check_backend
 from tests.run import computed, request
 
 CONTEXT = 64

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.sampling_params import RepetitionDetection, SamplingParams
-from core.engine.repetition import RepetitionWatch, watches_repetition
+from enginebay.contract.sampling_params import RepetitionDetection, SamplingParams
+from enginebay.engine.repetition import RepetitionWatch, watches_repetition
 
 FEW = st.lists(st.integers(0, 2), max_size=60)
 

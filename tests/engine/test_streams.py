@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.answer.logprobs import LOWEST, finite
-from core.engine.streams import DeltaStream, merged_deltas
 from enginebay import ContentDelta, Delta, Prefill, ReasoningDelta, TokenLogprob
+from enginebay.chat.answer.logprobs import LOWEST, finite
+from enginebay.engine.streams import DeltaStream, merged_deltas
 
 
 def test_deltas_with_logprobs_keep_their_place() -> None:

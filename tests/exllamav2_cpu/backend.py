@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 
 import pytest
 
-from backends.exllamav2 import loading
+from enginebay_exllamav2 import loading
 from tests.exllamav2_cpu.library import installed
 
 

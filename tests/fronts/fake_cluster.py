@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from core.contract.backend_settings import ReportBatchSize, ReportProgress
-from core.contract.cluster import (
+from enginebay import Backend, hookimpl
+from enginebay.contract.backend_settings import ReportBatchSize, ReportProgress
+from enginebay.contract.cluster import (
     Cluster,
     ClusterError,
     ClusterSettings,
@@ -19,9 +20,8 @@ from core.contract.cluster import (
     Placement,
     SharedObject,
 )
-from core.contract.errors import ServingError
-from core.server.fronts.timing import SETTLE
-from enginebay import Backend, hookimpl
+from enginebay.contract.errors import ServingError
+from enginebay.server.fronts.timing import SETTLE
 from tests.clock import FakeClock as FakeClock
 
 Hook = Callable[[str, str], Awaitable[None]]

@@ -8,13 +8,13 @@ from typing import Any
 
 import httpx2
 
-from core.config.keys import Key
-from core.config.schema import Config
-from core.contract.cluster import EngineSpec
-from core.contract.types import Lora
-from core.server.access.key_store import KeyStore
-from core.testing import ScriptedEngine
 from enginebay import Backend, InvalidRequestError
+from enginebay.config.keys import Key
+from enginebay.config.schema import Config
+from enginebay.contract.cluster import EngineSpec
+from enginebay.contract.types import Lora
+from enginebay.server.access.key_store import KeyStore
+from enginebay.testing import ScriptedEngine
 from tests.fronts.fake_cluster import FakeCluster, ThreadedCluster, cluster_in_thread
 from tests.held import Held, Holding
 from tests.support import InlineBackend, Server, plugins_with, serve

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.config.schema import ServerConfig
-from core.contract.errors import ServingError
-from core.models.admission_queue import GateSize, Place
-from core.server.fronts.front import Front
-from core.server.fronts.ledger import Ledger, LedgerFiles
-from core.server.fronts.shared_gate import SharedGate
-from core.server.fronts.shared_keys import SharedKeyUses, SharedRecords
+from enginebay.config.schema import ServerConfig
+from enginebay.contract.errors import ServingError
+from enginebay.models.admission_queue import GateSize, Place
+from enginebay.server.fronts.front import Front
+from enginebay.server.fronts.ledger import Ledger, LedgerFiles
+from enginebay.server.fronts.shared_gate import SharedGate
+from enginebay.server.fronts.shared_keys import SharedKeyUses, SharedRecords
 from tests.fronts.fake_cluster import FakeClock, FakeCluster
 
 

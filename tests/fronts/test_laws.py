@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.answer.account import Used
-from core.contract.cluster import ClusterError
-from core.models.admission_queue import Place
-from core.server.fronts.shared_gate import SharedGate
-from core.server.usage.usage_file import Slot, read_usage
+from enginebay.chat.answer.account import Used
+from enginebay.contract.cluster import ClusterError
+from enginebay.models.admission_queue import Place
+from enginebay.server.fronts.shared_gate import SharedGate
+from enginebay.server.usage.usage_file import Slot, read_usage
 from tests.effort import examples
 from tests.fronts.site import FrontAt, Site, outcome, quiet, site
 

@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.errors import NotReasoningError, ServingError
-from core.server.fronts.kept_settings import KeptSettings
-from core.server.fronts.said import Answers, Setting, SettingKey
+from enginebay.contract.errors import NotReasoningError, ServingError
+from enginebay.server.fronts.kept_settings import KeptSettings
+from enginebay.server.fronts.said import Answers, Setting, SettingKey
 from tests.fronts.site import FrontAt, quiet, site
 
 

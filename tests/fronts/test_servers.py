@@ -9,9 +9,9 @@ from typing import Any
 import openai
 import pytest
 
-from core.config.keys import Key
-from core.server.access.keys import digest_of
-from core.server.fronts.said import Setting, SettingKey
+from enginebay.config.keys import Key
+from enginebay.server.access.keys import digest_of
+from enginebay.server.fronts.said import Setting, SettingKey
 from tests.fronts.servers import OneServer, Servers, servers
 
 ANN, BOB = Key("ann", digest_of("ann")), Key("bob", digest_of("bob"))

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from core.config.keys import Key
-from core.contract.cluster import ClusterError, SharedObject
-from core.contract.errors import BackendUnavailableError, RequestCancelledError
-from core.models.admission_queue import GateSize, Place
-from core.server.fronts.said import Turn
-from core.server.fronts.shared_gate import SharedGate
-from core.server.fronts.timing import PATIENCE
+from enginebay.config.keys import Key
+from enginebay.contract.cluster import ClusterError, SharedObject
+from enginebay.contract.errors import BackendUnavailableError, RequestCancelledError
+from enginebay.models.admission_queue import GateSize, Place
+from enginebay.server.fronts.said import Turn
+from enginebay.server.fronts.shared_gate import SharedGate
+from enginebay.server.fronts.timing import PATIENCE
 from tests.fronts.site import outcome, quiet, site
 
 

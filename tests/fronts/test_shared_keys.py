@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from core.chat.answer.account import Used
-from core.config.keys import Key
-from core.contract.cluster import ClusterError
-from core.contract.errors import RateLimitError, ServingError, TokenLimitError
-from core.server.usage.usage_file import Slot, read_usage
+from enginebay.chat.answer.account import Used
+from enginebay.config.keys import Key
+from enginebay.contract.cluster import ClusterError
+from enginebay.contract.errors import RateLimitError, ServingError, TokenLimitError
+from enginebay.server.usage.usage_file import Slot, read_usage
 from tests.fronts.site import FrontAt, quiet, site
 
 TODAY = date(2026, 1, 31)

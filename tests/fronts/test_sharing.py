@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from core.config.schema import Config
-from core.server.fronts.sharing import ledger_files
+from enginebay.config.schema import Config
+from enginebay.server.fronts.sharing import ledger_files
 from tests.support import REPOSITORY
 
 
@@ -35,9 +35,9 @@ def test_what_is_in_memory_stays_there() -> None:
 def test_a_server_that_shares_nothing_loads_none_of_it() -> None:
     # SCALE-1
     code = (
-        "import sys, core.server.app; from core.config.schema import Config; "
-        "from core.plugins import Plugins; "
-        "core.server.app.create_app(Config.model_validate({'cluster': {}}), Plugins()); "
-        "assert not [name for name in sys.modules if name.startswith('core.server.fronts')]"
+        "import sys, enginebay.server.app; from enginebay.config.schema import Config; "
+        "from enginebay.plugins import Plugins; "
+        "enginebay.server.app.create_app(Config.model_validate({'cluster': {}}), Plugins()); "
+        "assert not [name for name in sys.modules if name.startswith('enginebay.server.fronts')]"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
-from core.contract.backend_settings import BackendSettings, Isolation
-from core.plugins import Plugins
 from enginebay import Backend
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import BackendSettings, Isolation
+from enginebay.plugins import Plugins
 from tests.gpu.models import Models, make_models
 from tests.gpu.targets import Target, device, require
 from tests.support import Server, serve

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from core.testing.conformance import CHECKS, connect, run_checks
+from enginebay.testing.conformance import CHECKS, connect, run_checks
 from tests.gpu.targets import MAIN, params
 from tests.support import Server
 

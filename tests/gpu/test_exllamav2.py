@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from core.plugins import Plugins
+from enginebay.plugins import Plugins
 from tests.gpu.conftest import MODEL, config
 from tests.gpu.models import Models
 from tests.gpu.parity import Reference

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from backends.exllamav2.options import ExLlamaV2Options
 from enginebay import BackendSettings
+from enginebay_exllamav2.options import ExLlamaV2Options
 from tests.backends.exllamav2_asking import Model, ask, check_logprobs
 from tests.backends.exllamav2_seeing import FAMILIES, picture
 from tests.gpu.targets import MAIN, Target, params
@@ -28,7 +28,7 @@ def test_pictures_alone_in_company_and_cached(target: Target, family: str, tmp_p
         pytest.skip("the sliding windows of Gemma 3 need a paged cache or flash-attn")
 
     def load(folder: Path, **options: object) -> object:
-        from backends.exllamav2.loading import load_engine
+        from enginebay_exllamav2.loading import load_engine
 
         chosen = ExLlamaV2Options.model_validate({**target.options, **options})
         settings = BackendSettings(

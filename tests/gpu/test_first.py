@@ -6,7 +6,7 @@ from time import perf_counter
 
 import pytest
 
-from core.testing import check_backend
+from enginebay.testing import check_backend
 from tests.gpu.conftest import MODEL, PATIENCE, create
 from tests.gpu.models import Models
 from tests.gpu.parity import Reference

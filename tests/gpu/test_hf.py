@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from backends.hf import choose
-from backends.hf.engine import HFEngine
-from backends.hf.packed.paged_attention import NotPagedError
-from backends.hf.packed.paged_runner import PagedRunner
-from backends.hf.packed.probe import tolerance
-from backends.hf.packed.runner import PackedRunner
-from core.engine.batching.runner import Chunk
+from enginebay.engine.batching.runner import Chunk
+from enginebay_hf import choose
+from enginebay_hf.engine import HFEngine
+from enginebay_hf.packed.paged_attention import NotPagedError
+from enginebay_hf.packed.paged_runner import PagedRunner
+from enginebay_hf.packed.probe import tolerance
+from enginebay_hf.packed.runner import PackedRunner
 from tests.backends.tiny import Run, load, make_model, make_tokenizer, request
 
 pytestmark = [

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.gpu.engines import device_options
-from core.config.schema import Config
-from core.plugins import Plugins
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
 from tests.gpu.targets import SIZES, device, require
 from tests.support import SEEING_MODEL, Server, serve
 from tests.test_demo_sees import COLOUR, SHAPE, WHAT, answer, drawn, says

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from core.plugins import Plugins
-from core.testing import check_backend
+from enginebay.plugins import Plugins
+from enginebay.testing import check_backend
 from tests.constrained import (
     BOOKING,
     SCHEMAS,

@@ -6,9 +6,9 @@ python -m tests.grammar.coverage    # writes it, from the official test suite
 import json
 from collections import Counter
 
-from core.contract.errors import SchemaError
-from core.contract.grammar import json_value
-from core.grammar.json_schema import check_schema
+from enginebay.contract.errors import SchemaError
+from enginebay.contract.grammar import json_value
+from enginebay.grammar.json_schema import check_schema
 from tests.grammar.walks import accepts
 from tests.schema_suite import WITHOUT, Group, schema_suite
 from tests.support import REPOSITORY

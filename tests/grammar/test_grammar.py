@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
-from core.grammar.lark import to_lark
 from enginebay import (
     Case,
     Free,
@@ -29,6 +28,7 @@ from enginebay import (
     optional,
     sequence,
 )
+from enginebay.grammar.lark import to_lark
 
 WORDS = ["<think>", "</think>", '": ', '{"', '"}', "true", " and", "tool"]
 SPECIALS = ["<call>", "</call>", "<turn>"]
@@ -253,7 +253,7 @@ def test_long_grammars_are_forgotten_first(
         written.append(grammar)
         return to_lark(grammar, *args)
 
-    monkeypatch.setattr("core.grammar.compiler.to_lark", counted)
+    monkeypatch.setattr("enginebay.grammar.compiler.to_lark", counted)
     short, *long = (json_value({"const": n, "title": "x" * n * 3_000_000}) for n in range(4))
     for grammar in (short, long[0], short, long[0], long[2], long[2], short):
         compiler.compile(grammar)

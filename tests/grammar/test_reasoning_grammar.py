@@ -8,14 +8,14 @@ from typing import Any, cast
 import jsonschema
 import pytest
 
-from core.chat.answer.answer_parser import AnswerParser
-from core.chat.answer.collector import Collector
-from core.chat.plan.chat_constraint import _Turn
-from core.chat.plan.tool_choice import CallRules
-from core.chat.schemas.chat_request import ChatCompletionRequest
-from core.contract.types import Delta
 from enginebay import ContentDelta, Json, ToolCallDelta, json_value
-from parsers import REASONING, TOOLS
+from enginebay.chat.answer.answer_parser import AnswerParser
+from enginebay.chat.answer.collector import Collector
+from enginebay.chat.plan.chat_constraint import _Turn
+from enginebay.chat.plan.tool_choice import CallRules
+from enginebay.chat.schemas.chat_request import ChatCompletionRequest
+from enginebay.contract.types import Delta
+from enginebay_parsers import REASONING, TOOLS
 from tests.parsers.grammars.law import SCHEMAS, WEATHER
 from tests.parsers.grammars.test_reasoning import tags_of
 from tests.parsers.grammars.walk import Walker

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from core.contract.errors import SchemaError
-from core.contract.grammar import json_value
-from core.grammar.json_schema import check_schema, relaxed
+from enginebay.contract.errors import SchemaError
+from enginebay.contract.grammar import json_value
+from enginebay.grammar.json_schema import check_schema, relaxed
 from tests.effort import examples
 from tests.grammar import coverage
 from tests.grammar.walks import accepts, random_text

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.grammar import Text
-from core.grammar.check import check_grammar
-from core.grammar.source import choices, grammar_source, regular_expression
+from enginebay.contract.grammar import Text
+from enginebay.grammar.check import check_grammar
+from enginebay.grammar.source import choices, grammar_source, regular_expression
 from tests.grammar.walks import accepts, texts
 from tests.support import REPOSITORY
 

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
-from core.grammar.vocabulary import grammar_tokenizer
 from enginebay import (
     GrammarCompiler,
     Pattern,
@@ -17,6 +16,7 @@ from enginebay import (
     Vocabulary,
     allowed_tokens,
 )
+from enginebay.grammar.vocabulary import grammar_tokenizer
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 END = 259

@@ -5,9 +5,9 @@ from random import Random
 
 import numpy as np
 
-from core.contract.grammar import Grammar, Json
-from core.grammar.compiler import GrammarCompiler, allowed_tokens
-from core.grammar.vocabulary import Vocabulary
+from enginebay.contract.grammar import Grammar, Json
+from enginebay.grammar.compiler import GrammarCompiler, allowed_tokens
+from enginebay.grammar.vocabulary import Vocabulary
 
 END = 256
 VOCABULARY = Vocabulary(

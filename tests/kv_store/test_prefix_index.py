@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.kv_store.prefix_index import PrefixIndex, common, count, packed
+from enginebay.engine.kv_store.prefix_index import PrefixIndex, common, count, packed
 
 # Few different tokens, so that sequences share much; also those that stand for media.
 tokens = st.lists(st.sampled_from([0, 1, 255, 256, -1, -(2**55), 2**31]), min_size=1, max_size=12)

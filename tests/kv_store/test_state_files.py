@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.contract.errors import BackendUnavailableError
-from core.engine.kv_store.prefix_index import packed
-from core.engine.kv_store.seals import DamagedError, Encryption, read_secret
-from core.engine.kv_store.state_file import ForeignError, Header, StateFiles
+from enginebay.contract.errors import BackendUnavailableError
+from enginebay.engine.kv_store.prefix_index import packed
+from enginebay.engine.kv_store.seals import DamagedError, Encryption, read_secret
+from enginebay.engine.kv_store.state_file import ForeignError, Header, StateFiles
 
 PLAIN = StateFiles()
 SECRET = StateFiles(partial(Encryption, b"0123456789abcdef"))

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.engine.kv_store import store as store_module
-from core.engine.kv_store.seals import Encryption
-from core.engine.kv_store.state_file import StateFiles
-from core.engine.kv_store.state_folder import StateFolder
-from core.engine.kv_store.store import KvStore
+from enginebay.engine.kv_store import store as store_module
+from enginebay.engine.kv_store.seals import Encryption
+from enginebay.engine.kv_store.state_file import StateFiles
+from enginebay.engine.kv_store.state_folder import StateFolder
+from enginebay.engine.kv_store.store import KvStore
 
 KIND = {"model": "abc", "number formats": "f16"}
 FOREVER = 1e9

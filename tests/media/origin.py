@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from core.media.policy import MediaPolicy
+from enginebay.media.policy import MediaPolicy
 
 Answer = bytes | Callable[["Visit"], Awaitable[None]]
 

@@ -11,7 +11,7 @@ import av
 import numpy as np
 from PIL import Image
 
-from core.contract.media import Media, MediaLimits, Modality
+from enginebay.contract.media import Media, MediaLimits, Modality
 
 
 def media(kind: Modality, data: bytes, **limits: float) -> Media:

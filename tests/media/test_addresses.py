@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.media.addresses import is_public
+from enginebay.media.addresses import is_public
 
 NOT_PUBLIC = {
     "loopback": "127.0.0.1",

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.errors import InvalidRequestError
-from core.media import data_url
-from core.media.data_url import data_of, is_data
-from core.media.policy import ByteLimit
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.media import data_url
+from enginebay.media.data_url import data_of, is_data
+from enginebay.media.policy import ByteLimit
 
 
 def read(url: str, most: int = 1000) -> bytes:

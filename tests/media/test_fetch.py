@@ -13,10 +13,10 @@ from typing import Any
 import httpcore2
 import pytest
 
-from core.contract.errors import InvalidRequestError
-from core.media.fetch import Fetcher
-from core.media.network import CheckedBackend, Resolver
-from core.media.policy import ByteLimit, MediaPolicy
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.media.fetch import Fetcher
+from enginebay.media.network import CheckedBackend, Resolver
+from enginebay.media.policy import ByteLimit, MediaPolicy
 from tests.media.origin import LOOPBACK, Names, ok, origin, policy, redirect, unknown
 from tests.media.samples import PNG
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.errors import InvalidRequestError
-from core.media.fetch import Fetcher
-from core.media.policy import ByteLimit
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.media.fetch import Fetcher
+from enginebay.media.policy import ByteLimit
 from tests.effort import examples
 from tests.media.origin import Answer, Names, Visit, ok, origin, policy, redirect
 from tests.media.samples import PNG

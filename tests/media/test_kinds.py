@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.errors import InvalidRequestError
-from core.contract.media import Modality
-from core.media.kinds import NOUNS, format_of, sniff
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.contract.media import Modality
+from enginebay.media.kinds import NOUNS, format_of, sniff
 from tests.media.samples import picture, sound, tone, video, wav
 
 NOT_READ = {

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from core.contract.errors import InvalidRequestError
-from core.contract.media import Media, MediaLimits, Modality
-from core.media.load import MediaLoader, MediaSource
-from core.media.policy import MediaPolicy
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.contract.media import Media, MediaLimits, Modality
+from enginebay.media.load import MediaLoader, MediaSource
+from enginebay.media.policy import MediaPolicy
 from tests.media.origin import Names, Origin, Visit, ok, origin, policy, redirect, unknown
 from tests.media.samples import BOMBS, PNG, data_url, picture, tone, video, wav
 

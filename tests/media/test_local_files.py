@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from core.contract.errors import InvalidRequestError
-from core.media.load import MediaLoader, MediaSource
-from core.media.policy import MediaPolicy
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.media.load import MediaLoader, MediaSource
+from enginebay.media.policy import MediaPolicy
 from tests.media.samples import PNG
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs fifos and modes of files")

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from core.contract.errors import InvalidRequestError
-from core.contract.media import MediaLimits
-from core.media.pictures import check_picture, decode_picture
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.contract.media import MediaLimits
+from enginebay.media.pictures import check_picture, decode_picture
 from tests.media.samples import (
     BOMBS,
     PNG,
@@ -199,9 +199,9 @@ def test_bombs_take_no_memory() -> None:
         import re
         from pathlib import Path
         from PIL import Image
-        from core.contract.errors import InvalidRequestError
-        from core.contract.media import MediaLimits
-        from core.media.pictures import check_picture, decode_picture
+        from enginebay.contract.errors import InvalidRequestError
+        from enginebay.contract.media import MediaLimits
+        from enginebay.media.pictures import check_picture, decode_picture
         from tests.media.samples import BOMBS, encoded, media
 
         def peak():

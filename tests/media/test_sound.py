@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.errors import InvalidRequestError, UnsupportedModalityError
-from core.media.sound import decode_sound
+from enginebay.contract.errors import InvalidRequestError, UnsupportedModalityError
+from enginebay.media.sound import decode_sound
 from tests.media.samples import float_wav, media, picture, sound, tone, video, wav
 
 RATE = 16_000

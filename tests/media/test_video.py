@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.errors import InvalidRequestError, UnsupportedModalityError
-from core.media.video import Video, decode_video
+from enginebay.contract.errors import InvalidRequestError, UnsupportedModalityError
+from enginebay.media.video import Video, decode_video
 from tests.effort import examples
 from tests.media.samples import media, picture, sound, tone, video, wav
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from core.config.schema import Config
-from core.contract.backend_settings import BackendSettings
-from core.contract.estimates import FreeMemory, MemoryUse
-from core.contract.types import ModelInfo
-from core.models.loading.entry import ModelEntry
-from core.models.registry import Models
-from core.testing import ScriptedEngine
 from enginebay import BackendUnavailableError
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.contract.estimates import FreeMemory, MemoryUse
+from enginebay.contract.types import ModelInfo
+from enginebay.models.loading.entry import ModelEntry
+from enginebay.models.registry import Models
+from enginebay.testing import ScriptedEngine
 from tests.clock import FakeClock as FakeClock
 from tests.support import InlineBackend, plugins_with
 

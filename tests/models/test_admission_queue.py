@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.errors import BackendUnavailableError, QueueFullError
-from core.models.admission_queue import Gate, GateSize, Place, with_headroom
+from enginebay.contract.errors import BackendUnavailableError, QueueFullError
+from enginebay.models.admission_queue import Gate, GateSize, Place, with_headroom
 
 KEYS = st.sampled_from(["ann", "bob", None])
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from core.contract.errors import BackendUnavailableError
-from core.contract.estimates import MemoryUse
-from core.models.registry import Models
+from enginebay.contract.errors import BackendUnavailableError
+from enginebay.contract.estimates import MemoryUse
+from enginebay.models.registry import Models
 from tests.models.conftest import GIB, House, settle
 
 NAMES = "abcd"

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 import enginebay
-from core.config.cluster import PlacementConfig
-from core.config.schema import Config
-from core.contract.backend import Backend
-from core.contract.cluster import EngineSpec, Placement
-from core.contract.errors import BackendUnavailableError
-from core.contract.estimates import MemoryUse
-from core.models.check_config import check_config
-from core.models.loading.engine_spec import create_backend, placement
-from core.models.registry import Models
-from core.testing import ScriptedEngine
 from enginebay import EngineBackend, ModelInfo
+from enginebay.config.cluster import PlacementConfig
+from enginebay.config.schema import Config
+from enginebay.contract.backend import Backend
+from enginebay.contract.cluster import EngineSpec, Placement
+from enginebay.contract.errors import BackendUnavailableError
+from enginebay.contract.estimates import MemoryUse
+from enginebay.models.check_config import check_config
+from enginebay.models.loading.engine_spec import create_backend, placement
+from enginebay.models.registry import Models
+from enginebay.testing import ScriptedEngine
 from tests.support import REPOSITORY, plugins_with
 
 NOWHERE = "/there/is/no/such/file"
@@ -319,7 +319,7 @@ async def test_from_python(tmp_path: Path) -> None:
 
 
 PLUGIN = """
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from enginebay import Cluster, EngineBackend, hookimpl
 
 class Here(Cluster):

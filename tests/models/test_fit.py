@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from core.config.schema import Config
-from core.contract.backend_settings import BackendSettings
-from core.contract.estimates import FreeMemory, MemoryEstimate, MemoryPart, MemoryUse
-from core.contract.registers import BackendEntry
-from core.models.files.model_paths import ModelPaths
-from core.models.loading.fit import Estimates
-from core.models.registry import Models
 from enginebay import BackendUnavailableError
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.contract.estimates import FreeMemory, MemoryEstimate, MemoryPart, MemoryUse
+from enginebay.contract.registers import BackendEntry
+from enginebay.models.files.model_paths import ModelPaths
+from enginebay.models.loading.fit import Estimates
+from enginebay.models.registry import Models
 from tests.models.conftest import GIB, FakeBackend, House, ask, hold, states
 from tests.support import plugins_with
 

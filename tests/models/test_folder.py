@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config.schema import Config
-from core.contract.errors import InvalidRequestError, ModelNotFoundError
-from core.models.catalog import Loadable
-from core.models.files.model_folder import ModelFolder
-from core.models.loading.memory import size_of_files
-from core.models.registry import Models
-from core.plugins import Plugins
+from enginebay.config.schema import Config
+from enginebay.contract.errors import InvalidRequestError, ModelNotFoundError
+from enginebay.models.catalog import Loadable
+from enginebay.models.files.model_folder import ModelFolder
+from enginebay.models.loading.memory import size_of_files
+from enginebay.models.registry import Models
+from enginebay.plugins import Plugins
 from tests.support import DEMO_MODEL, plugins_with
 
 

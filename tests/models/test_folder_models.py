@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from core.config.durations import seconds
-from core.contract.errors import BackendUnavailableError, ModelFailedError, ModelNotFoundError
-from core.models.registry import Models
+from enginebay.config.durations import seconds
+from enginebay.contract.errors import BackendUnavailableError, ModelFailedError, ModelNotFoundError
+from enginebay.models.registry import Models
 from tests.models.conftest import House, ask, hold, settle, states
 
 
@@ -276,7 +276,7 @@ async def test_what_is_here_of_a_hub_is_looked_up_on_a_thread_of_its_own(
         else:
             raise AssertionError("this reads files, and the event loop waits for it")
 
-    monkeypatch.setattr("core.models.files.model_paths.find_local", find_local)
+    monkeypatch.setattr("enginebay.models.files.model_paths.find_local", find_local)
     (house.base / "a.fake").touch()
     async with house.models({"name": "m", "path": "hf://owner/repo"}) as models:
         assert await listed(models) == ["m", "a.fake"]

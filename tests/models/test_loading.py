@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from core.contract.errors import BackendUnavailableError, ModelNotFoundError, QueueFullError
+from enginebay.contract.errors import BackendUnavailableError, ModelNotFoundError, QueueFullError
 from tests.models.conftest import House, ask, hold, settle, states
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import psutil
 
-from core.config.schema import Config
-from core.contract.backend_settings import BackendSettings
-from core.models.loading.memory import SystemMeter, size_of_files
-from core.models.registry import Models
-from core.testing import ScriptedEngine
 from enginebay import Backend, EngineBackend
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.models.loading.memory import SystemMeter, size_of_files
+from enginebay.models.registry import Models
+from enginebay.testing import ScriptedEngine
 from tests.support import plugins_with
 
 MIB = 2**20

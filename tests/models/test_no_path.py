@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from core.config.load import load_config
-from core.config.schema import Config
-from core.contract.backend import Backend
-from core.contract.backend_settings import BackendSettings
-from core.models.check_config import check_config
-from core.plugins import Plugins
+from enginebay.config.load import load_config
+from enginebay.config.schema import Config
+from enginebay.contract.backend import Backend
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.models.check_config import check_config
+from enginebay.plugins import Plugins
 from tests.support import plugins_with, scripted, serve
 
 

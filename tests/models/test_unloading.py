@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from core.contract.errors import BackendUnavailableError
-from core.contract.estimates import MemoryUse
+from enginebay.contract.errors import BackendUnavailableError
+from enginebay.contract.estimates import MemoryUse
 from tests.models.conftest import GIB, House, ask, hold, settle, states
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from core.cli.program import program
+from enginebay.cli.program import program
 from tests.conftest import ServeScripted
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -112,7 +112,7 @@ def test_old_files_go_first(serve_scripted: ServeScripted, tmp_path: Path) -> No
 def test_a_long_answer_is_cut_off(
     serve_scripted: ServeScripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core.chat.answer.capture.MAX_BYTES", 10_000)
+    monkeypatch.setattr("enginebay.chat.answer.capture.MAX_BYTES", 10_000)
     file = captured(serve_scripted, tmp_path / "captures", n=64)
     assert file.stat().st_size < 10_200
     code, output = replay(str(file))

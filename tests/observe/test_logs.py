@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from core.chat.answer.running import RunningRequest
-from core.server.http.uvicorn_server import set_up_logging
-from core.server.observe.logs import request_of
+from enginebay.chat.answer.running import RunningRequest
+from enginebay.server.http.uvicorn_server import set_up_logging
+from enginebay.server.observe.logs import request_of
 from tests.conftest import ServeScripted
 
 CHAT = {"messages": [{"role": "user", "content": "my s3cret prompt"}]}
@@ -49,7 +49,9 @@ def test_every_line_of_a_request_has_its_id(serve_scripted: ServeScripted) -> No
     assert answer.text.endswith("data: [DONE]\n\n")
     server.settle()
     lines = [
-        line for line in log.lines() if line["logger"].startswith(("core.chat.answer", "enginebay"))
+        line
+        for line in log.lines()
+        if line["logger"].startswith(("enginebay.chat.answer", "enginebay"))
     ]
     assert len(lines) == 3  # what is asked, what came of it, the access log
     assert {line["request_id"] for line in lines} == {"mine"}
@@ -182,7 +184,9 @@ def test_clients_write_no_lines_of_their_own(serve_scripted: ServeScripted) -> N
     """Nor what a terminal would take for a command, nor lines as long as they like."""
     server = serve_scripted(["a"])
     log = start(as_json=False)
-    forged = "x\n12:00:00 ERROR   core.server.access: all keys are known\r\x1b[2J\x9b\u2028\x00"
+    forged = (
+        "x\n12:00:00 ERROR   enginebay.server.access: all keys are known\r\x1b[2J\x9b\u2028\x00"
+    )
     fields = {forged: 1, "y" * 100_000: 1, "stop_token_ids": list(range(20_000))}
     unread = {"chat_template_kwargs": {forged: 1, "y" * 100_000: 1}}
     for body in (fields, unread):
@@ -209,7 +213,7 @@ def test_messages_that_had_to_be_changed_fill_no_log(serve_scripted: ServeScript
     call = {"type": "function", "function": {"name": "f", "arguments": "oops"}}
     messages = [{"role": "assistant", "tool_calls": [call] * 500}, *CHAT["messages"]]
     assert server.http.post("/v1/chat/completions", json={"messages": messages}).status_code == 200
-    lines = [line for line in log.lines("core.chat") if "not a JSON object" in line["message"]]
+    lines = [line for line in log.lines("enginebay.chat") if "not a JSON object" in line["message"]]
     assert 1 <= len(lines) <= 10
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from core.chat.answer.counts import AnswerCounts, ModelCounts
-from core.chat.answer.histogram import Histogram
-from core.chat.answer.usage import UsageCounter
-from core.testing import ScriptedEngine
 from enginebay import Delta, GenerationRequest, InvalidRequestError
+from enginebay.chat.answer.counts import AnswerCounts, ModelCounts
+from enginebay.chat.answer.histogram import Histogram
+from enginebay.chat.answer.usage import UsageCounter
+from enginebay.testing import ScriptedEngine
 from tests.conftest import ServeScripted
 from tests.support import (
     InlineBackend,
@@ -198,7 +198,7 @@ def test_histograms() -> None:
 def test_tokens_that_come_together_are_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two choices, of which one gains four tokens at once a second after its first."""
     now = 100.0
-    monkeypatch.setattr("core.chat.answer.usage.monotonic", lambda: now)
+    monkeypatch.setattr("enginebay.chat.answer.usage.monotonic", lambda: now)
     usage = UsageCounter(99.5)
     model = ModelCounts(lambda: now)
     answer = AnswerCounts(model, usage)

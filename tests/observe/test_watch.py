@@ -9,11 +9,6 @@ from typing import Any
 
 import pytest
 
-from core.chat.answer.counts import Counts
-from core.config.schema import Config
-from core.models.registry import Models
-from core.server.observe.liveness import Watch
-from core.testing import ScriptedEngine
 from enginebay import (
     Backend,
     Delta,
@@ -22,6 +17,11 @@ from enginebay import (
     GenerationRequest,
     ServingError,
 )
+from enginebay.chat.answer.counts import Counts
+from enginebay.config.schema import Config
+from enginebay.models.registry import Models
+from enginebay.server.observe.liveness import Watch
+from enginebay.testing import ScriptedEngine
 from tests.engine.test_engine import request
 from tests.support import InlineBackend, plugins_with, serve
 
@@ -72,7 +72,7 @@ async def watching(backend: Backend) -> AsyncIterator[tuple[Watch, Clock, Models
 
 
 async def test_an_idle_model_that_wedges_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.server.observe.liveness._PATIENCE", 0.01)
+    monkeypatch.setattr("enginebay.server.observe.liveness._PATIENCE", 0.01)
     engine = Wedged()
     async with watching(EngineBackend(lambda: engine)) as (watch, clock, models, _):
         model = models.find("m")
@@ -100,7 +100,7 @@ async def test_an_idle_model_that_wedges_and_goes_on(monkeypatch: pytest.MonkeyP
 
 
 async def test_pings_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.server.observe.liveness._PATIENCE", 0.01)
+    monkeypatch.setattr("enginebay.server.observe.liveness._PATIENCE", 0.01)
 
     class Silent(InlineBackend):
         pings = 0

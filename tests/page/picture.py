@@ -7,8 +7,8 @@ import random
 
 from playwright.sync_api import Page, sync_playwright
 
-from core.config.schema import Config
-from core.plugins import Plugins
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
 from tests.chromium import ARGUMENTS, CHROMIUM
 from tests.page.support import answered, open_page, say
 from tests.support import DEMO_MODEL, REPOSITORY, Server, serve

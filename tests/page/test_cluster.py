@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.contract.cluster import ClusterError
-from core.server.access import keys_file
-from core.server.schemas.cluster_bodies import ClusterBody
+from enginebay.contract.cluster import ClusterError
+from enginebay.server.access import keys_file
+from enginebay.server.schemas.cluster_bodies import ClusterBody
 from tests.api.test_cluster_route import STATUS, FakeCluster, clustered
 from tests.conftest import ServeScripted
 from tests.page.support import answers

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.config.schema import Config
-from core.testing import ScriptedEngine
+from enginebay.config.schema import Config
+from enginebay.testing import ScriptedEngine
 from tests.page.support import answered, open_page, say
 from tests.page.test_safety import Broken
 from tests.support import DEMO_MODEL, plugins_with, scripted, serve

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core.config.schema import Config
+from enginebay.config.schema import Config
 from tests.effort import some
 from tests.page.support import answers, open_page
 from tests.support import Server, plugins_with, scripted, serve

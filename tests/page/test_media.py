@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
-from core.testing.scripted import MEDIA
+from enginebay.testing.scripted import MEDIA
 from tests.conftest import ServeScripted
 from tests.effort import some
 from tests.media.samples import encoded, tone, wav

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core.config.schema import Config
-from core.contract.backend_settings import BackendSettings
-from core.contract.errors import BackendUnavailableError
-from core.contract.types import ModelInfo
-from core.testing import ScriptedEngine
 from enginebay import Backend
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.contract.errors import BackendUnavailableError
+from enginebay.contract.types import ModelInfo
+from enginebay.testing import ScriptedEngine
 from tests.conftest import ServeScripted
 from tests.effort import some
 from tests.page.support import answered, open_page, say

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from core.config.schema import Config
-from core.contract.backend_settings import BackendSettings
-from core.contract.types import ModelInfo
-from core.testing import ScriptedEngine
 from enginebay import Backend, EngineStats
+from enginebay.config.schema import Config
+from enginebay.contract.backend_settings import BackendSettings
+from enginebay.contract.types import ModelInfo
+from enginebay.testing import ScriptedEngine
 from tests.conftest import ServeScripted
 from tests.page.support import Gated, answered, open_page, say
 from tests.support import (

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginebay import Parser
-from parsers import REASONING, TOOLS
-from parsers.reasoning.tag_pair import TagPair
-from parsers.xml.xml_calls import XmlCalls
+from enginebay_parsers import REASONING, TOOLS
+from enginebay_parsers.reasoning.tag_pair import TagPair
+from enginebay_parsers.xml.xml_calls import XmlCalls
 from tests.effort import examples
 from tests.parsers.cutting import (
     Joined,

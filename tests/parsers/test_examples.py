@@ -5,7 +5,7 @@ import json
 import pytest
 
 from enginebay import Schemas
-from parsers import REASONING, TOOLS
+from enginebay_parsers import REASONING, TOOLS
 from tests.parsers.cutting import calls_of, content_of, same_however_cut, text_of
 
 WEATHER: Schemas = {

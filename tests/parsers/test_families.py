@@ -1,4 +1,4 @@
-"""Which folders of `parsers` may import which: tables, then families, then what they share."""
+"""Which folders of the parsers may import which: tables, families, and what families share."""
 
 import ast
 from pathlib import Path
@@ -20,11 +20,11 @@ def arrows(root: Path) -> set[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom):
-                # `from parsers import json` imports a folder, too.
+                # `from enginebay_parsers import json` imports a folder, too.
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
             for name in names:
                 package, *rest = name.split(".")
-                if package == "parsers":
+                if package == "enginebay_parsers":
                     folder = rest[0] if rest and (root / rest[0]).is_dir() else ""
                     found.add((path.parent.name if path.parent != root else "", folder))
     return {(one, other) for one, other in found if one != other}
@@ -36,7 +36,7 @@ def upwards(root: Path) -> set[tuple[str, str]]:
 
 
 def test_imports_go_down_and_families_do_not_know_each_other() -> None:
-    root = REPOSITORY / "parsers"
+    root = REPOSITORY / "parsers" / "enginebay_parsers"
     assert {path.parent.name for path in root.glob("*/*.py")} == set(FLOORS) - {""}
     assert not upwards(root)
     assert {("", family) for family in FAMILIES} <= arrows(root), "no arrows are found any more"
@@ -45,11 +45,15 @@ def test_imports_go_down_and_families_do_not_know_each_other() -> None:
 @pytest.mark.parametrize(
     ("folder", "planted", "arrow"),
     [
-        ("xml", "from parsers.json.call import Call", ("xml", "json")),
-        ("stream", "from parsers.arguments import members", ("stream", "arguments")),
-        ("arguments", "import parsers.python.literal_value", ("arguments", "python")),
-        ("channels", "def f():\n    from parsers import reasoning", ("channels", "reasoning")),
-        ("json", "from parsers import TOOLS", ("json", "")),
+        ("xml", "from enginebay_parsers.json.call import Call", ("xml", "json")),
+        ("stream", "from enginebay_parsers.arguments import members", ("stream", "arguments")),
+        ("arguments", "import enginebay_parsers.python.literal_value", ("arguments", "python")),
+        (
+            "channels",
+            "def f():\n    from enginebay_parsers import reasoning",
+            ("channels", "reasoning"),
+        ),
+        ("json", "from enginebay_parsers import TOOLS", ("json", "")),
     ],
 )
 def test_a_planted_arrow_is_found(

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsers import REASONING, TOOLS
-from parsers.json.object_calls import JsonCalls
-from parsers.reasoning.tag_pair import TagPair
+from enginebay_parsers import REASONING, TOOLS
+from enginebay_parsers.json.object_calls import JsonCalls
+from enginebay_parsers.reasoning.tag_pair import TagPair
 from tests.effort import examples
 from tests.parsers.cutting import Joined, Pipe, calls_of, content_of, cut, joined, run, text_of
 

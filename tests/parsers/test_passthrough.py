@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.answer.answer_parser import AnswerForm, AnswerParser
-from core.chat.answer.collector import Collector
 from enginebay import (
     AnswerMarks,
     ContentDelta,
@@ -21,7 +19,9 @@ from enginebay import (
     ReasoningParser,
     TokenLogprob,
 )
-from parsers import REASONING, TOOLS
+from enginebay.chat.answer.answer_parser import AnswerForm, AnswerParser
+from enginebay.chat.answer.collector import Collector
+from enginebay_parsers import REASONING, TOOLS
 from tests.effort import examples
 from tests.parsers.test_examples import WEATHER
 

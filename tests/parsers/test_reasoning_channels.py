@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginebay import Parser, ReasoningParser
-from parsers import REASONING, TOOLS
-from parsers.channels.channels import Channels
+from enginebay_parsers import REASONING, TOOLS
+from enginebay_parsers.channels.channels import Channels
 from tests.effort import examples
 from tests.parsers.cutting import Joined, Pipe, content_of, cut, run, same_however_cut, text_of
 

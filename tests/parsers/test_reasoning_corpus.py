@@ -5,8 +5,8 @@
 
 import pytest
 
-from parsers import REASONING
-from parsers.reasoning.tag_pair import TagPair
+from enginebay_parsers import REASONING
+from enginebay_parsers.reasoning.tag_pair import TagPair
 from tests.parsers.cutting import Joined, content_of, run, text_of
 
 # text, thought, answer

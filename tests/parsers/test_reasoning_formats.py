@@ -3,8 +3,8 @@
 import pytest
 
 from enginebay import ReasoningFormat, ReasoningParser, Register, Span, ToolFormat
-from parsers import REASONING, TOOLS, register_parsers
-from parsers.reasoning.tag_pair import TagPair
+from enginebay_parsers import REASONING, TOOLS, register_parsers
+from enginebay_parsers.reasoning.tag_pair import TagPair
 from tests.parsers.cutting import MakeParser, joined, run, same_however_cut
 
 THINK = TagPair("<think>", "</think>")

@@ -4,12 +4,12 @@ from functools import cache
 
 import pytest
 
-from core.models.template.detect_formats import detect_reasoning
-from core.models.template.features import TemplateFeatures
-from core.models.template.template import ChatTemplate
-from core.models.template.turn_end import turn_end_marker
 from enginebay import ReasoningFormat
-from parsers import REASONING
+from enginebay.models.template.detect_formats import detect_reasoning
+from enginebay.models.template.features import TemplateFeatures
+from enginebay.models.template.template import ChatTemplate
+from enginebay.models.template.turn_end import turn_end_marker
+from enginebay_parsers import REASONING
 from tests.llama_templates import llama_templates
 
 TEMPLATES = llama_templates()

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from enginebay import ReasoningFormat, Span, ToolFormat
-from parsers import REASONING, TOOLS
+from enginebay_parsers import REASONING, TOOLS
 
 _TAG = re.compile(r"</?[|｜]?[^<>\s=]+>|\[/?[A-Z_]+\d*\]|\[unused\d+\]")
 _DATA = {"<city>", "</city>"}

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from enginebay import ContentDelta, ToolCallDelta
-from parsers import TOOLS
-from parsers.json.object_calls import JsonCalls
+from enginebay_parsers import TOOLS
+from enginebay_parsers.json.object_calls import JsonCalls
 from tests.parsers.cutting import joined, run, same_however_cut
 
 HERMES = TOOLS["hermes"]

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from core.config.schema import Config
+from enginebay.config.schema import Config
 from tests.real import artifacts, gemma
 from tests.real.gemma import Gemma
 from tests.real.serving import loaded

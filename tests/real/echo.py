@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from core.engine.batching.text_engine import TextEngine
-from core.engine.completion import Completion
 from enginebay import Delta, Detokenizer, GenerationRequest, ModelInfo, ServingError
+from enginebay.engine.batching.text_engine import TextEngine
+from enginebay.engine.completion import Completion
 from tests.real.vocabularies import ROWS, Vocabulary
 
 

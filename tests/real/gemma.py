@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core.config.schema import Config
+from enginebay.config.schema import Config
 from tests.real import artifacts
 from tests.real.peers import Said, by_llama_cpp, by_transformers
 from tests.support import Server

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from core.config.schema import Config
-from core.plugins import Plugins
+from enginebay.config.schema import Config
+from enginebay.plugins import Plugins
 from tests.support import Server, serve
 
 PATIENCE = 600

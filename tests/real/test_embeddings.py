@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from core.config.schema import Config
+from enginebay.config.schema import Config
 from tests.real.serving import loaded
 
 pytestmark = [pytest.mark.real, pytest.mark.thorough]

@@ -5,9 +5,9 @@ import unicodedata
 
 import pytest
 
-from backends.checkpoint.vocabulary import grammar_compiler, grammar_vocabulary
 from enginebay import Pattern, allowed_tokens
 from enginebay import Vocabulary as GrammarVocabulary
+from enginebay_checkpoint.vocabulary import grammar_compiler, grammar_vocabulary
 from tests.real.vocabularies import ROWS, Vocabulary
 
 pytestmark = [pytest.mark.real, pytest.mark.thorough]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from core.config.schema import Config
+from enginebay.config.schema import Config
 from tests.llama_templates import WITHOUT
 from tests.real.gemma import SIZES
 from tests.real.serving import loaded

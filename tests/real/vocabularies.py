@@ -15,8 +15,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from backends.checkpoint.folder import Checkpoint
-from backends.checkpoint.tokenizer import Tokenizer, load_tokenizer
+from enginebay_checkpoint.folder import Checkpoint
+from enginebay_checkpoint.tokenizer import Tokenizer, load_tokenizer
 from tests.llama_templates import llama_templates
 from tests.real import artifacts
 

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.engine.sampler.draw import draw
-from core.engine.sampler.logits import Row
 from enginebay import SamplingParams
+from enginebay.engine.sampler.draw import draw
+from enginebay.engine.sampler.logits import Row
 from tests.sampler.conftest import GREEDY, SAMPLED, SIZE, Maker, softmax
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.sampler import truncation
-from core.engine.sampler.draw import kth_highest, place_by_weight, reachable
-from core.engine.sampler.temperature import normalized
 from enginebay import Row, RowSampler, SamplingParams
+from enginebay.engine.sampler import truncation
+from enginebay.engine.sampler.draw import kth_highest, place_by_weight, reachable
+from enginebay.engine.sampler.temperature import normalized
 
 SIZE = 9000
 SEEDS = st.integers(0, 20)

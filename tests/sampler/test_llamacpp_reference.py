@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.engine.sampler.dry import Dry
 from demo.to_gguf import convert
 from enginebay import Row, RowSampler, SamplingParams
+from enginebay.engine.sampler.dry import Dry
 from tests.support import DEMO_MODEL
 
 llama: Any = pytest.importorskip("llama_cpp")

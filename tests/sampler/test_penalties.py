@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.engine.sampler.logits import Row
 from enginebay import RowSampler
+from enginebay.engine.sampler.logits import Row
 from tests.sampler.conftest import GREEDY, SAMPLED, Maker
 
 

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.hf.sampling import token_logprobs
-from core.engine.sampler.logprobs import RowLogprobs
 from enginebay import TokenLogprob
+from enginebay.engine.sampler.logprobs import RowLogprobs
+from enginebay_hf.sampling import token_logprobs
 from tests.effort import examples
 
 VOCABULARY = 12

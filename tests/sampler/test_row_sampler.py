@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.hf.sampler_state import SamplerState
-from backends.hf.sampling import sample as hf_sample
-from core.engine.sampler import truncation
-from core.engine.sampler.dry import Dry
-from core.engine.sampler.row_sampler import RowSampler
 from enginebay import SamplingParams
+from enginebay.engine.sampler import truncation
+from enginebay.engine.sampler.dry import Dry
+from enginebay.engine.sampler.row_sampler import RowSampler
+from enginebay_hf.sampler_state import SamplerState
+from enginebay_hf.sampling import sample as hf_sample
 
 SIZE = 40
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.contract.errors import InvalidRequestError
-from core.serving.asked import Names
+from enginebay.contract.errors import InvalidRequestError
+from enginebay.serving.asked import Names
 
 NAMES = Names(
     {

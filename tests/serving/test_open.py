@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import enginebay
-from core.serving.local import LocalModel
+from enginebay.serving.local import LocalModel
 from tests.backends import pooling_models
 from tests.support import DEMO_MODEL, REPOSITORY, Server
 
@@ -32,7 +32,7 @@ QUESTION = [{"role": "user", "content": "What is the weather in Paris?"}]
 SUM = {"messages": [{"role": "user", "content": "What is 2 + 3?"}], "temperature": 0}
 
 PLUGIN = """
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from enginebay import BackendUnavailableError, EngineBackend, hookimpl
 
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% endfor %}<think></think>"

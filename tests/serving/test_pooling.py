@@ -4,17 +4,21 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from core.chat.answer.running import RunningRequest
-from core.chat.schemas.read_body import read_body
-from core.config.schema import Config
-from core.contract.errors import InvalidRequestError, UnsupportedParameterError, WrongModelError
-from core.serving.classify import classify, score_evaluation
-from core.serving.embed import embed
-from core.serving.rerank import rerank, score
-from core.serving.schemas.classify_bodies import ClassifyRequest, ScoreEvaluationRequest
-from core.serving.schemas.embedding_bodies import EmbeddingRequest
-from core.serving.schemas.rerank_bodies import RerankRequest, ScoreRequest
-from core.serving.serving import Serving
+from enginebay.chat.answer.running import RunningRequest
+from enginebay.chat.schemas.read_body import read_body
+from enginebay.config.schema import Config
+from enginebay.contract.errors import (
+    InvalidRequestError,
+    UnsupportedParameterError,
+    WrongModelError,
+)
+from enginebay.serving.classify import classify, score_evaluation
+from enginebay.serving.embed import embed
+from enginebay.serving.rerank import rerank, score
+from enginebay.serving.schemas.classify_bodies import ClassifyRequest, ScoreEvaluationRequest
+from enginebay.serving.schemas.embedding_bodies import EmbeddingRequest
+from enginebay.serving.schemas.rerank_bodies import RerankRequest, ScoreRequest
+from enginebay.serving.serving import Serving
 from tests.pooling import BACKENDS
 from tests.support import plugins_with
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.errors import ContextLengthExceededError, InvalidRequestError
-from core.models.served import ServedModel
-from core.serving.pooling_tokens import input_tokens, pair_tokens, shortened
-from core.serving.schemas.pooling_fields import CutFields
+from enginebay.contract.errors import ContextLengthExceededError, InvalidRequestError
+from enginebay.models.served import ServedModel
+from enginebay.serving.pooling_tokens import input_tokens, pair_tokens, shortened
+from enginebay.serving.schemas.pooling_fields import CutFields
 
 CLS, SEP = 1, 2
 TEXTS = st.text(st.sampled_from("ab é\u4e00"), min_size=1, max_size=40)

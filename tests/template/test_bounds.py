@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from core.models.template.beginning import Beginning
-from core.models.template.bounds import deadline
-from core.models.template.environment import template_environment
-from core.models.template.extents import TemplateLimitError
-from core.models.template.foreign_templates import ForeignTemplates
-from core.models.template.render_process import Job, RenderProcess
-from core.models.template.template import ChatTemplate, TemplateError, TemplateStoppedError
+from enginebay.models.template.beginning import Beginning
+from enginebay.models.template.bounds import deadline
+from enginebay.models.template.environment import template_environment
+from enginebay.models.template.extents import TemplateLimitError
+from enginebay.models.template.foreign_templates import ForeignTemplates
+from enginebay.models.template.render_process import Job, RenderProcess
+from enginebay.models.template.template import ChatTemplate, TemplateError, TemplateStoppedError
 
 ASKED = [{"role": "user", "content": "hi"}]
 ENDLESS = (  # a comparison of two lists that are 2^60 long to read: one step, and little memory

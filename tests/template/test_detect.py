@@ -2,12 +2,12 @@
 
 import pytest
 
-from core.contract.errors import BackendUnavailableError
-from core.models.template.detect_formats import Detected, choose_reasoning, choose_tools
-from core.models.template.features import TemplateFeatures
-from core.models.template.template import ChatTemplate
-from core.models.template.turn_end import turn_end_marker
-from core.plugins import Plugins
+from enginebay.contract.errors import BackendUnavailableError
+from enginebay.models.template.detect_formats import Detected, choose_reasoning, choose_tools
+from enginebay.models.template.features import TemplateFeatures
+from enginebay.models.template.template import ChatTemplate
+from enginebay.models.template.turn_end import turn_end_marker
+from enginebay.plugins import Plugins
 from tests.llama_templates import WITHOUT, llama_templates
 
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}

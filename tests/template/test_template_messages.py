@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.plan.template_messages import template_messages
-from core.chat.schemas.messages import Message
-from core.models.template.features import TemplateFeatures
-from core.models.template.template import ChatTemplate
+from enginebay.chat.plan.template_messages import template_messages
+from enginebay.chat.schemas.messages import Message
+from enginebay.models.template.features import TemplateFeatures
+from enginebay.models.template.template import ChatTemplate
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"

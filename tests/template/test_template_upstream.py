@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from core.chat.plan.template_messages import template_messages
-from core.chat.schemas.messages import Message
-from core.models.template.features import TemplateFeatures
-from core.models.template.template import ChatTemplate, TemplateError
+from enginebay.chat.plan.template_messages import template_messages
+from enginebay.chat.schemas.messages import Message
+from enginebay.models.template.features import TemplateFeatures
+from enginebay.models.template.template import ChatTemplate, TemplateError
 from tests.llama_templates import WITHOUT, llama_templates
 
 TEMPLATES = llama_templates()

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from core.testing import BrokenPromiseError, ScriptedEngine, check_backend
-from core.testing.scripted import END_OF_SEQUENCE
 from enginebay import (
     Delta,
     Engine,
@@ -21,6 +19,8 @@ from enginebay import (
     SamplingParams,
     ServingError,
 )
+from enginebay.testing import BrokenPromiseError, ScriptedEngine, check_backend
+from enginebay.testing.scripted import END_OF_SEQUENCE
 
 PIECES = ["Hi", " the", "re,", " how", " are", " you", "?", " ok"]
 Steps = Iterable[tuple[str, Delta | ServingError]]
@@ -410,7 +410,7 @@ async def test_a_dead_backend_must_say_so() -> None:
 
 async def test_every_sampling_param_is_tried_or_disowned() -> None:
     """A param added to `SamplingParams` must get a check."""
-    from core.testing.params import _CHECKS
+    from enginebay.testing.params import _CHECKS
 
     tried = {name for names, _ in _CHECKS for name in names} | {"stop", "constraint"}
     not_tried = {

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from core.testing import BrokenPromiseError, ScriptedChat, check_backend
 from enginebay import (
     Chat,
     ContentDelta,
@@ -17,6 +16,7 @@ from enginebay import (
     TokenCounts,
     ToolCallDelta,
 )
+from enginebay.testing import BrokenPromiseError, ScriptedChat, check_backend
 
 Steps = Iterable[tuple[str, Delta | ServingError]]
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from core.testing import ScriptedEngine, check_backend
-from core.testing.media import sample
-from core.testing.probe import BrokenPromiseError
 from enginebay import Delta, GenerationRequest, InvalidRequestError, Media, MediaPrompt, MediaSpan
+from enginebay.testing import ScriptedEngine, check_backend
+from enginebay.testing.media import sample
+from enginebay.testing.probe import BrokenPromiseError
 
 
 class Seeing(ScriptedEngine):

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from core.testing.probe import BrokenPromiseError
-from core.testing.routes import check_routes, serving_routes
 from enginebay import ContentDelta, RouteRegister, RouteRequest, RouteResponse, event
+from enginebay.testing.probe import BrokenPromiseError
+from enginebay.testing.routes import check_routes, serving_routes
 
 EXAMPLE = {"q": "Hi"}
 Register = Callable[[RouteRegister], None]

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.contract.grammar import Lark
-from core.testing import ScriptedEngine
 from enginebay import (
     Case,
     Delta,
@@ -26,6 +24,8 @@ from enginebay import (
     json_value,
     sequence,
 )
+from enginebay.contract.grammar import Lark
+from enginebay.testing import ScriptedEngine
 
 CITY = {
     "type": "object",

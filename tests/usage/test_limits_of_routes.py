@@ -11,8 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from core.config.schema import Config
 from enginebay import RouteRequest
+from enginebay.config.schema import Config
 from tests.api.test_queue import asking, error_of, text_of
 from tests.held import Holding, holding
 from tests.pooling import BACKENDS

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.chat.answer.account import Used
-from core.config.keys import Key
-from core.contract.errors import TokenLimitError
-from core.server.usage.key_use import KeyUse, KeyUses
-from core.server.usage.token_window import TokenWindow
-from core.server.usage.usage_records import UsageRecords
+from enginebay.chat.answer.account import Used
+from enginebay.config.keys import Key
+from enginebay.contract.errors import TokenLimitError
+from enginebay.server.usage.key_use import KeyUse, KeyUses
+from enginebay.server.usage.token_window import TokenWindow
+from enginebay.server.usage.usage_records import UsageRecords
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

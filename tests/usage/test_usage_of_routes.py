@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from core.chat.answer.parts import text_of
-from core.config.keys import Key
-from core.config.schema import Config
-from core.server.access.key_store import KeyStore
-from core.server.access.keys import digest_of
-from core.testing import ScriptedChat
 from enginebay import Chat, Delta, RouteRequest, ServingError, TokenCounts
+from enginebay.chat.answer.parts import text_of
+from enginebay.config.keys import Key
+from enginebay.config.schema import Config
+from enginebay.server.access.key_store import KeyStore
+from enginebay.server.access.keys import digest_of
+from enginebay.testing import ScriptedChat
 from tests.apis.test_messages_answers import Cached
 from tests.page.support import Gated
 from tests.pooling import BACKENDS

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from core import sqlite_file
-from core.chat.answer.account import Used
-from core.config.load import load_config
-from core.config.problems import ConfigError
-from core.config.schema import Config
-from core.server.usage.usage_file import Slot, read_usage, usage_path
-from core.server.usage.usage_records import UsageRecords
+from enginebay import sqlite_file
+from enginebay.chat.answer.account import Used
+from enginebay.config.load import load_config
+from enginebay.config.problems import ConfigError
+from enginebay.config.schema import Config
+from enginebay.server.usage.usage_file import Slot, read_usage, usage_path
+from enginebay.server.usage.usage_records import UsageRecords
 
 DAY = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
 TODAY = Slot("2026-01-31", "anna", "m")
@@ -102,8 +102,8 @@ async def test_without_a_file_it_is_kept_in_memory() -> None:
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from core.chat.answer.account import Used
-from core.server.usage.usage_records import UsageRecords
+from enginebay.chat.answer.account import Used
+from enginebay.server.usage.usage_records import UsageRecords
 
 async def main():
     records = UsageRecords(Path(sys.argv[1]))

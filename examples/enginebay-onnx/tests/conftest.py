@@ -61,7 +61,7 @@ def url(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
         errors = stack.enter_context((home / "stderr").open("w", encoding="utf-8"))
         process = stack.enter_context(
             subprocess.Popen(
-                [sys.executable, "-m", "core.cli", "serve"],
+                [sys.executable, "-m", "enginebay.cli", "serve"],
                 cwd=home,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

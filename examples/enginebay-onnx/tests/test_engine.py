@@ -11,7 +11,6 @@ import pytest
 from enginebay_onnx import Options, register_backends
 from enginebay_onnx.convert import convert
 
-from core.testing import check_backend
 from enginebay import (
     BackendRegister,
     BackendSettings,
@@ -23,6 +22,7 @@ from enginebay import (
     InvalidRequestError,
     SamplingParams,
 )
+from enginebay.testing import check_backend
 
 Make = Callable[..., Engine]
 STORY = "<|im_start|>user\nTell me a story about a train.<|im_end|>\n<|im_start|>assistant\n"

@@ -16,7 +16,7 @@ from enginebay_remote.options import Options
 from enginebay import Backend, BackendSettings
 
 PLUGIN = """
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from enginebay import EngineBackend, hookimpl
 
 SAID = ["<think>", "Hm.", "</think>", "Hel", "lo, ", "wor", "ld\\u2028and ", "all that is in it"]
@@ -56,7 +56,7 @@ def process_of(
         errors = stack.enter_context((folder / "stderr").open("w", encoding="utf-8"))
         process = stack.enter_context(
             subprocess.Popen(
-                [sys.executable, "-m", "core.cli", "serve"],
+                [sys.executable, "-m", "enginebay.cli", "serve"],
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -16,7 +16,6 @@ from enginebay_remote import create
 from enginebay_remote.options import Options
 from PIL import Image
 
-from core.testing import check_backend
 from enginebay import (
     Backend,
     BackendSettings,
@@ -28,6 +27,7 @@ from enginebay import (
     ReasoningDelta,
     ToolCallDelta,
 )
+from enginebay.testing import check_backend
 
 # It thinks, and calls tools if it is shown any; what it says for ever it tells of when it is ended.
 PLUGIN = """
@@ -35,7 +35,7 @@ import itertools
 import socket
 from contextlib import aclosing
 
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from enginebay import EngineBackend, hookimpl
 
 CALL = '<tool_call>\\n{"name": "weather", "arguments": {"city": "%s"}}\\n</tool_call>'

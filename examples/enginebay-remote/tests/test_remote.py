@@ -12,7 +12,6 @@ from enginebay_remote import create
 from enginebay_remote.dialects import TRIAL
 from enginebay_remote.options import Options
 
-from core.testing import check_backend
 from enginebay import (
     Backend,
     BackendSettings,
@@ -21,6 +20,7 @@ from enginebay import (
     GenerationRequest,
     SamplingParams,
 )
+from enginebay.testing import check_backend
 
 Make = Callable[..., Backend]
 SAID = "<think>Hm.</think>Hello, world\u2028and all that is in it"

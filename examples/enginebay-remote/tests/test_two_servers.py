@@ -31,7 +31,7 @@ from enginebay import (
 PLUGIN = """
 import itertools
 
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from enginebay import EngineBackend, hookimpl
 
 

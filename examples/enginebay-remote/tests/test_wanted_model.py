@@ -14,7 +14,7 @@ from enginebay import BackendUnavailableError
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "several-servers.md"
 SAYS_ITS_NAME = """
-from core.testing import ScriptedEngine
+from enginebay.testing import ScriptedEngine
 from enginebay import EngineBackend, hookimpl
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 import pytest
 from enginebay_translate import register_routes
 
-from core.testing.routes import check_routes, serving_routes
 from enginebay import RouteRegister
+from enginebay.testing.routes import check_routes, serving_routes
 
 
 def test_errors_are_libretranslates() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import jsonschema
 
-from core.contract.grammar import Free
 from enginebay import ContentDelta, Grammar, Schemas, ToolCallDelta, ToolFormat
+from enginebay.contract.grammar import Free
 from tests.parsers.grammars.walk import Walk, Walker
 
 Call = tuple[str, str]

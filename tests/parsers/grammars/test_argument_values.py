@@ -3,7 +3,7 @@
 import pytest
 
 from enginebay import Schemas
-from parsers import TOOLS
+from enginebay_parsers import TOOLS
 from tests.parsers.grammars.law import assert_forced
 
 FORMATS = {

@@ -1,6 +1,6 @@
 """What the grammar of calls as elements allows, its parser reads as right calls."""
 
-from parsers import TOOLS
+from enginebay_parsers import TOOLS
 from tests.parsers.grammars.law import assert_forced, assert_free
 
 PREFIX = "]<]minimax[>["

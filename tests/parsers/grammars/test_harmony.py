@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from enginebay import SchemaError
-from parsers import REASONING, TOOLS
+from enginebay_parsers import REASONING, TOOLS
 from tests.parsers.cutting import Pipe, calls_of, content_of, run
 from tests.parsers.grammars.law import SCHEMAS, assert_forced, assert_free, free
 from tests.parsers.grammars.walk import Walker

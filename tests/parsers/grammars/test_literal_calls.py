@@ -2,7 +2,7 @@
 
 import pytest
 
-from parsers import TOOLS
+from enginebay_parsers import TOOLS
 from tests.parsers.grammars.law import assert_forced, assert_free
 
 TAGS = {

@@ -6,11 +6,11 @@ import re
 import jsonschema
 import pytest
 
-from core.chat.answer.answer_parser import AnswerForm, AnswerParser
 from enginebay import ReasoningParser, UpTo, json_value, sequence
-from parsers import REASONING, TOOLS
-from parsers.channels.channels import Channels
-from parsers.reasoning.tag_pair import TagPair
+from enginebay.chat.answer.answer_parser import AnswerForm, AnswerParser
+from enginebay_parsers import REASONING, TOOLS
+from enginebay_parsers.channels.channels import Channels
+from enginebay_parsers.reasoning.tag_pair import TagPair
 from tests.parsers.cutting import Pipe, calls_of, content_of, run, text_of
 from tests.parsers.grammars.law import NESTED, SCHEMAS, WEATHER, forced
 from tests.parsers.grammars.walk import Walker

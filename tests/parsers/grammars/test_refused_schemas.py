@@ -3,7 +3,7 @@
 import pytest
 
 from enginebay import SchemaError
-from parsers import TOOLS
+from enginebay_parsers import TOOLS
 
 FORMATS = ("qwen3-coder", "deepseek-v3.2", "minimax-m3", "lfm2", "gemma")
 VALUES = [

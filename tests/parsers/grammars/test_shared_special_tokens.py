@@ -5,7 +5,7 @@ import re
 import pytest
 
 from enginebay import Matcher
-from parsers import TOOLS
+from enginebay_parsers import TOOLS
 from tests.parsers.grammars.law import SCHEMAS, free
 from tests.parsers.grammars.walk import Walker
 

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from enginebay import SchemaError
-from parsers import TOOLS
-from parsers.json.base import JsonFormat
-from parsers.json.named_calls import NamedCalls
+from enginebay_parsers import TOOLS
+from enginebay_parsers.json.base import JsonFormat
+from enginebay_parsers.json.named_calls import NamedCalls
 from tests.parsers.grammars.law import SCHEMAS, assert_forced, assert_free, calls, forced, free
 from tests.parsers.grammars.walk import Walker
 

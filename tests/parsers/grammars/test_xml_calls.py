@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from enginebay import ToolFormat
-from parsers import TOOLS
-from parsers.channels.muse import MuseCalls
-from parsers.stream.tag_patterns import literal_start
-from parsers.xml.xml_calls import XmlCalls
+from enginebay_parsers import TOOLS
+from enginebay_parsers.channels.muse import MuseCalls
+from enginebay_parsers.stream.tag_patterns import literal_start
+from enginebay_parsers.xml.xml_calls import XmlCalls
 from tests.parsers.grammars.law import assert_forced, assert_free
 from tests.parsers.grammars.xml_tags import TAGS
 

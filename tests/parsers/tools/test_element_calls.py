@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginebay import Schemas, ToolCallDelta
-from parsers import TOOLS
-from parsers.xml.element_calls import ElementCalls
+from enginebay_parsers import TOOLS
+from enginebay_parsers.xml.element_calls import ElementCalls
 from tests.effort import examples
 from tests.parsers.cutting import Joined, calls_of, content_of, cut, run, same_however_cut
 from tests.parsers.tools.values import scalars

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from parsers import TOOLS
+from enginebay_parsers import TOOLS
 from tests.parsers.tools.written import ALL
 from tests.support import REPOSITORY
 

@@ -8,9 +8,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from enginebay import Schemas, ToolCallDelta
-from parsers import TOOLS
-from parsers.arguments.typed_value import python_literal
-from parsers.python.literal_calls import LiteralCalls
+from enginebay_parsers import TOOLS
+from enginebay_parsers.arguments.typed_value import python_literal
+from enginebay_parsers.python.literal_calls import LiteralCalls
 from tests.effort import examples
 from tests.parsers.cutting import Joined, calls_of, content_of, cut, run, same_however_cut
 from tests.parsers.tools.values import names, values

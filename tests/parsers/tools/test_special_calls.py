@@ -6,9 +6,9 @@ import re
 import pytest
 
 from enginebay import ContentDelta, Parser, ToolCallDelta
-from parsers import TOOLS
-from parsers.json import calls_reader
-from parsers.stream.splitter import Piece
+from enginebay_parsers import TOOLS
+from enginebay_parsers.json import calls_reader
+from enginebay_parsers.stream.splitter import Piece
 from tests.parsers.cutting import Joined, run, same_however_cut
 from tests.parsers.tools.written import ALL
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginebay import ToolCallDelta, ToolFormat
-from parsers import REASONING, TOOLS
-from parsers.json.base import JsonFormat
+from enginebay_parsers import REASONING, TOOLS
+from enginebay_parsers.json.base import JsonFormat
 from tests.effort import examples
 from tests.parsers.cutting import Joined, Pipe, calls_of, content_of, cut, every_cut, joined, run
 from tests.parsers.tools.written import ALL

@@ -10,10 +10,10 @@ from itertools import product
 
 import pytest
 
-from core.models.template.features import CALL_TOOL, TemplateFeatures
-from core.models.template.template import ChatTemplate
-from parsers import TOOLS
-from parsers.json.base import JsonFormat
+from enginebay.models.template.features import CALL_TOOL, TemplateFeatures
+from enginebay.models.template.template import ChatTemplate
+from enginebay_parsers import TOOLS
+from enginebay_parsers.json.base import JsonFormat
 from tests.llama_templates import llama_templates
 from tests.parsers.cutting import calls_of, run
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsers import TOOLS
-from parsers.xml.xml_calls import XmlCalls
+from enginebay_parsers import TOOLS
+from enginebay_parsers.xml.xml_calls import XmlCalls
 from tests.parsers.cutting import cut, run
 
 PARSER = TOOLS["qwen3-coder"]

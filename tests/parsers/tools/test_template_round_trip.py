@@ -8,12 +8,12 @@ from functools import partial
 
 import pytest
 
-from core.models.template.template import ChatTemplate
 from enginebay import Schemas
-from parsers import TOOLS
-from parsers.python.literal_calls import LiteralCalls
-from parsers.xml.element_calls import ElementCalls
-from parsers.xml.xml_calls import XmlCalls
+from enginebay.models.template.template import ChatTemplate
+from enginebay_parsers import TOOLS
+from enginebay_parsers.python.literal_calls import LiteralCalls
+from enginebay_parsers.xml.element_calls import ElementCalls
+from enginebay_parsers.xml.xml_calls import XmlCalls
 from tests.llama_templates import llama_templates
 from tests.parsers.cutting import calls_of, run
 

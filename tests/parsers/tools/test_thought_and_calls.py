@@ -2,7 +2,7 @@
 
 import pytest
 
-from parsers import REASONING, TOOLS
+from enginebay_parsers import REASONING, TOOLS
 from tests.parsers.cutting import Joined, Pipe, same_however_cut
 from tests.parsers.tools.xml_writers import BY_NAME
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsers.arguments.argument_schema import ArgumentSchema
-from parsers.arguments.typed_value import TypedValue
+from enginebay_parsers.arguments.argument_schema import ArgumentSchema
+from enginebay_parsers.arguments.typed_value import TypedValue
 from tests.effort import examples
 from tests.parsers.cutting import cut
 from tests.parsers.tools.values import as_text, schema_of, values

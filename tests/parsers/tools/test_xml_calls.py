@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginebay import ContentDelta, Schemas, ToolCallDelta
-from parsers import REASONING, TOOLS
+from enginebay_parsers import REASONING, TOOLS
 from tests.effort import examples
 from tests.parsers.cutting import (
     Joined,

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parsers import TOOLS
-from parsers.json.base import JsonFormat
+from enginebay_parsers import TOOLS
+from enginebay_parsers.json.base import JsonFormat
 from tests.parsers.cutting import Joined
 
 _PARTS = re.compile(r'get_weather|\{"city": "(?:Oslo|Rome)"\}')

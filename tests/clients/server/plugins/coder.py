@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from core.testing import ScriptedEngine
 from enginebay import BackendRegister, BackendSettings, EngineBackend, hookimpl
+from enginebay.testing import ScriptedEngine
 
 CHAT_TEMPLATE = Path(__file__).parents[4] / "demo" / "chat_template.jinja"
 PATCH = """\

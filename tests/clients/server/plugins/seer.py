@@ -1,6 +1,5 @@
 """A model that says of what size and colour the pictures of a prompt are."""
 
-from core.testing import ScriptedEngine
 from enginebay import (
     BackendRegister,
     BackendSettings,
@@ -10,6 +9,7 @@ from enginebay import (
     decode_picture,
     hookimpl,
 )
+from enginebay.testing import ScriptedEngine
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 128, 0), "blue": (0, 0, 255), "white": (255, 255, 255)}
 

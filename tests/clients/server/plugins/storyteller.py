@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator
 from itertools import count
 
-from core.testing import ScriptedEngine
 from enginebay import BackendRegister, BackendSettings, EngineBackend, hookimpl
+from enginebay.testing import ScriptedEngine
 
 PAUSE = 0.04  # seconds a word
 CHAT_TEMPLATE = (

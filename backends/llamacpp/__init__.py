@@ -1,4 +1,0 @@
-"""GGUF models, run by llama.cpp through the low-level bindings of llama-cpp-python.
-
-Only `options` may be imported without llama-cpp-python.
-"""

@@ -1,5 +1,0 @@
-"""The command line. What a command needs is imported when it runs: `--help` takes no time."""
-
-from core.cli.program import main
-
-__all__ = ["main"]

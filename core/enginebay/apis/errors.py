@@ -1,0 +1,76 @@
+"""What errors look like in APIs that are not OpenAI's."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from enginebay.config.apis import Api
+from enginebay.contract.errors import ContextLengthExceededError, ServingError
+
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorForm:
+    """The errors of an API, for every path that begins with one of `prefixes`.
+
+    `body` makes them of the error, its status and the id of the request, which `id_header` has,
+    too, if there is one.
+    """
+
+    prefixes: tuple[str, ...]
+    body: Callable[[ServingError, int, str], Json]
+    id_header: str | None = None
+
+
+def error_forms(apis: Sequence[Api]) -> dict[str, ErrorForm]:
+    """The forms of these APIs, by prefix."""
+    return {prefix: _FORMS[api] for api in apis if api in _FORMS for prefix in _FORMS[api].prefixes}
+
+
+_ANTHROPIC_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""https://docs.claude.com/en/api/errors; overloaded is 529 there, which proxies do not know."""
+
+
+def anthropic_error(error: ServingError, status: int) -> Mapping[str, str]:
+    """Anthropic's `error`; it has no place for the field that is wrong but the message."""
+    kind = "invalid_request_error" if 400 <= status < 500 else "api_error"
+    message, param = error.shown_message, error.shown_param
+    if isinstance(error, ContextLengthExceededError) and error.tokens is not None:
+        # Clients read both numbers, to shorten the conversation.
+        message = f"prompt is too long: {error.tokens} tokens > {error.maximum} maximum"
+    elif param and param not in message:
+        message = f"{param}: {message}"
+    return {"type": _ANTHROPIC_TYPES.get(status, kind), "message": message}
+
+
+def _anthropic(error: ServingError, status: int, request_id: str) -> Json:
+    return {
+        "type": "error",
+        "error": anthropic_error(error, status),
+        "request_id": request_id,
+    }
+
+
+def _ollama(error: ServingError, status: int, request_id: str) -> Json:
+    return {"error": error.shown_message}
+
+
+def _kobold(error: ServingError, status: int, request_id: str) -> Json:
+    return {"detail": {"msg": error.shown_message, "type": error.type}}
+
+
+_FORMS: Mapping[Api, ErrorForm] = {
+    "messages": ErrorForm(("/v1/messages", "/messages"), _anthropic, "request-id"),
+    "ollama": ErrorForm(("/api/",), _ollama),
+    "kobold": ErrorForm(("/api/v1", "/api/latest", "/api/extra"), _kobold),
+}
