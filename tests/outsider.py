@@ -20,7 +20,7 @@ import pytest
 
 from tests.support import REPOSITORY
 
-ROOTS = ("core", "backends", "parsers", "cluster")
+ROOTS = ("core", "backends", "parsers", "apis", "cluster")
 """The folders of the checkout that hold packages."""
 EXAMPLES = sorted(file.parent for file in (REPOSITORY / "examples").glob("*/pyproject.toml"))
 _MISSING = re.compile(r"No matching distribution found for (?!enginebay)(.+)")

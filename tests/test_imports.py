@@ -23,13 +23,14 @@ BACKENDS = set(Plugins().backends)
 CORE = "core/enginebay"
 ADAPTERS = [
     path.name
-    for root in ("backends", "parsers", "cluster")
+    for root in ("backends", "parsers", "apis", "cluster")
     for path in (ROOT / root).glob("enginebay_*")
 ]
 OURS = {"enginebay", *ADAPTERS}
 FLOORS = (
     "cli",
     "testing",
+    "kernel",
     "server",
     "apis",
     "serving",

@@ -99,6 +99,8 @@ from enginebay.contract.types import TokenLogprob as TokenLogprob
 from enginebay.contract.types import ToolCallDelta as ToolCallDelta
 from enginebay.contract.types import TopLogprob as TopLogprob
 from enginebay.contract.types import Update as Update
+from enginebay.contract.wing import ErrorForm as ErrorForm
+from enginebay.contract.wing import Wing as Wing
 from enginebay.engine.backend import EngineBackend as EngineBackend
 from enginebay.engine.batching.choice import ChoiceState as ChoiceState
 from enginebay.engine.batching.drafts import Drafter as Drafter

@@ -6,6 +6,7 @@ import logging
 import sys
 import traceback
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -23,22 +24,19 @@ from enginebay.contract.hookspecs import hookimpl
 from enginebay.contract.registers import BackendRegister, Register
 from enginebay.contract.routes import RouteRegister
 from enginebay.contract.types import Delta, GenerationRequest
+from enginebay.contract.wing import Wing
 
-BUILTIN = (
-    "enginebay_exllamav2",
-    "enginebay_hf",
-    "enginebay_llamacpp",
-    "enginebay_cluster",
-    "enginebay_parsers",
-)
+ENGINES = ("enginebay_exllamav2", "enginebay_hf", "enginebay_llamacpp")
+WINGS = ("enginebay_kobold", "enginebay_cluster")
+BUILTIN = (*ENGINES, *WINGS, "enginebay_parsers")
 """Packages of Enginebay itself that register like any plugin; one that is not there is left out."""
-_NO_BACKENDS = ("enginebay_cluster", "enginebay_parsers")
 ENTRY_POINT_GROUP = "enginebay"
 _IN_THE_CONFIG = ("auto", "none")
 _HOOKS = (
     "register_backends",
     "register_parsers",
     "register_routes",
+    "register_wings",
     "generate",
     "make_cluster",
 )
@@ -54,8 +52,8 @@ class Plugin:
     """A discovered plugin: its name, its source, and its error, if any.
 
     `source`: "built in", "entry point of" a distribution, or the file. `version`: the
-    distribution's. `backends`, `reasoning`, `tools` and `routes` are the names that it registers,
-    `hooks` those that it implements.
+    distribution's. `backends`, `reasoning`, `tools`, `routes` and `wings` are the names that it
+    registers, `hooks` those that it implements.
     """
 
     name: str
@@ -65,9 +63,25 @@ class Plugin:
     reasoning: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     routes: tuple[str, ...] = ()
+    wings: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     blocked: bool = False
     error: str | None = None
+
+
+def wings_of_enginebay() -> dict[str, Wing]:
+    """The wings that are installed with Enginebay, by name, whether a config blocks them or not.
+
+    They are known before a config is read, because each has a section there. One that cannot be
+    imported is left out.
+    """
+    register: Register[Wing] = Register("wing", Wing)
+    for package in filter(is_there, WINGS):
+        with suppress(Exception):  # `Plugins` reports it
+            module = importlib.import_module(package)
+            if hasattr(module, "register_wings"):
+                module.register_wings(register)
+    return dict(register)
 
 
 class _Dispatch:
@@ -118,6 +132,7 @@ class Plugins:
             "tool format", ToolFormat, reserved=_IN_THE_CONFIG
         )
         self.routes = RouteRegister()
+        self.wings: Register[Wing] = Register("wing", Wing)
         self.found: list[Plugin] = []
         self._manager = pluggy.PluginManager("enginebay")
         self._manager.add_hookspecs(hookspecs)
@@ -126,7 +141,7 @@ class Plugins:
             self._manager.add_hookcall_monitoring(_log_call, _log_result)
         blocked = set(blocked)
         if "backends" in blocked:  # once one plugin
-            blocked |= {_name_of(package) for package in BUILTIN if package not in _NO_BACKENDS}
+            blocked |= {name_of(package) for package in ENGINES}
         for candidate in _candidates(folder):
             self.found.append(self._load(candidate, blocked=candidate.name in blocked))
 
@@ -144,7 +159,7 @@ class Plugins:
         if blocked:
             return Plugin(name, source, version, blocked=True)
         registers: list[Register[Any]] = [self.backends, self.reasoning, self.tools, self.routes]
-        registers.append(self.routes.error_shapes)
+        registers += [self.wings, self.routes.error_shapes]
         before = [set(register) for register in registers]
         plugin: object = None
         try:
@@ -164,11 +179,11 @@ class Plugins:
                 for added in set(register) - kept:
                     register.forget(added)
             return Plugin(name, source, version, error=reason)
-        backends, reasoning, tools, routes, _ = (
+        backends, reasoning, tools, routes, wings, _ = (
             tuple(item for item in register if item not in kept)
             for register, kept in zip(registers, before, strict=True)
         )
-        return Plugin(name, source, version, backends, reasoning, tools, routes, hooks)
+        return Plugin(name, source, version, backends, reasoning, tools, routes, wings, hooks)
 
     def _hooks(self, plugin: object) -> tuple[str, ...]:
         callers = self._manager.get_hookcallers(plugin)
@@ -190,6 +205,8 @@ class Plugins:
         hook(reasoning=self.reasoning, tools=self.tools)
         hook = self._manager.subset_hook_caller("register_routes", others)
         hook(register=self.routes)
+        hook = self._manager.subset_hook_caller("register_wings", others)
+        hook(register=self.wings)
 
 
 def _reason(error: BaseException) -> str:
@@ -207,9 +224,9 @@ def _reason(error: BaseException) -> str:
 def _candidates(folder: Path | None) -> Iterator[_Candidate]:
     version = _version("enginebay")
     for package in BUILTIN:
-        if importlib.util.find_spec(package):
+        if is_there(package):
             yield _Candidate(
-                _name_of(package), "built in", version, partial(importlib.import_module, package)
+                name_of(package), "built in", version, partial(importlib.import_module, package)
             )
     for entry in sorted(importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)):
         source = f"entry point of {entry.dist.name if entry.dist else entry.value}"
@@ -219,7 +236,15 @@ def _candidates(folder: Path | None) -> Iterator[_Candidate]:
             yield _Candidate(path.stem, str(path), "", partial(_load_file, path))
 
 
-def _name_of(package: str) -> str:
+def is_there(package: str) -> bool:
+    """Whether a package can be imported; it is not."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def name_of(package: str) -> str:
     """The name of a built-in plugin."""
     return package.removeprefix("enginebay_")
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 import pytest
 from pydantic import AliasChoices, BaseModel
 
-from enginebay.apis.schemas.kobold_bodies import GenerateRequest
 from enginebay.apis.schemas.messages_request import MessagesRequest
 from enginebay.apis.schemas.responses_body import ResponsesRequest
 from enginebay.chat.schemas.chat_request import ChatCompletionRequest
@@ -18,6 +17,7 @@ from enginebay.plugins import Plugins
 from enginebay.serving.schemas.classify_bodies import ClassifyRequest, ScoreEvaluationRequest
 from enginebay.serving.schemas.embedding_bodies import EmbeddingRequest
 from enginebay.serving.schemas.rerank_bodies import RerankRequest, ScoreRequest
+from enginebay_kobold.bodies import GenerateRequest
 from tests.support import REPOSITORY, Server, serve
 
 PAGE = (REPOSITORY / "docs" / "reference" / "api.md").read_text(encoding="utf-8")

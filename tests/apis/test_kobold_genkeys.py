@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from enginebay.apis.kobold.genkeys import RunningTexts
+from enginebay_kobold.genkeys import RunningTexts
 from tests.api.test_queue import keys_of
 from tests.apis.kobold import GENERATE, STREAM, check_error, events, text_of
 from tests.conftest import ServeScripted

@@ -1,31 +1,12 @@
 """What errors look like in APIs that are not OpenAI's."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-from enginebay.config.apis import Api
 from enginebay.contract.errors import ContextLengthExceededError, ServingError
+from enginebay.contract.wing import ErrorForm
 
 Json = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorForm:
-    """The errors of an API, for every path that begins with one of `prefixes`.
-
-    `body` makes them of the error, its status and the id of the request, which `id_header` has,
-    too, if there is one.
-    """
-
-    prefixes: tuple[str, ...]
-    body: Callable[[ServingError, int, str], Json]
-    id_header: str | None = None
-
-
-def error_forms(apis: Sequence[Api]) -> dict[str, ErrorForm]:
-    """The forms of these APIs, by prefix."""
-    return {prefix: _FORMS[api] for api in apis if api in _FORMS for prefix in _FORMS[api].prefixes}
 
 
 _ANTHROPIC_TYPES = {
@@ -65,12 +46,7 @@ def _ollama(error: ServingError, status: int, request_id: str) -> Json:
     return {"error": error.shown_message}
 
 
-def _kobold(error: ServingError, status: int, request_id: str) -> Json:
-    return {"detail": {"msg": error.shown_message, "type": error.type}}
-
-
-_FORMS: Mapping[Api, ErrorForm] = {
-    "messages": ErrorForm(("/v1/messages", "/messages"), _anthropic, "request-id"),
-    "ollama": ErrorForm(("/api/",), _ollama),
-    "kobold": ErrorForm(("/api/v1", "/api/latest", "/api/extra"), _kobold),
+FORMS: Mapping[str, Mapping[str, ErrorForm]] = {
+    "messages": dict.fromkeys(("/v1/messages", "/messages"), ErrorForm(_anthropic, "request-id")),
+    "ollama": {"/api/": ErrorForm(_ollama)},
 }

@@ -40,7 +40,7 @@ def check(config: ConfigOption = None) -> None:
     wrong, refused = folder.problems()
     found = [*check_config(settings, plugins), *of_listening, *_of_keys(settings), *wrong]
     problems += further(problems, found)
-    warnings: list[object] = [*refused]
+    warnings: list[object] = [*settings.origins.notices, *refused]
     if certificate and (warning := certificate.warning(time.time())):
         warnings.append(warning)
     in_folder = [model.backend for model in folder.models().values()]
@@ -113,6 +113,6 @@ def schema() -> None:
     """Print the JSON schema of the config, for editors."""
     import json
 
-    from enginebay.config.schema import Config
+    from enginebay.config.wing_sections import whole_config
 
-    print(json.dumps(Config.model_json_schema(), indent=2))
+    print(json.dumps(whole_config().model_json_schema(), indent=2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from enginebay.plugins import Plugins
     from enginebay.server.access.key_store import KeyStore
 
+logger = logging.getLogger(__name__)
+
 
 def serve(
     config: ConfigOption = None,
@@ -46,6 +49,8 @@ def serve(
     if port is not None and settings.server.unix_socket:
         where = settings.origins.where(("server", "unix_socket"))
         fail(f"--port has no effect: the server listens on a unix socket ({where})", code=2)
+    for notice in settings.origins.notices:
+        logger.warning("%s", notice)
     plugins = load_plugins(settings)
     require_valid(settings, plugins)
     require_listening(settings)

@@ -1,20 +1,16 @@
 """The keys of `server` about the APIs beside OpenAI's chats and completions."""
 
-from typing import Literal
-
 from pydantic import Field, ValidationInfo, field_validator
 
 from enginebay.config.section import Section, Text
-
-Api = Literal["responses", "messages", "ollama", "kobold"]
 
 
 class ApisConfig(Section):
     """Which APIs there are, and what they keep."""
 
-    apis: list[Api] = Field(
-        default=["responses", "messages", "ollama", "kobold"],
-        description="APIs to serve beside chats and completions; see docs/guides/apis.md.",
+    apis: list[Text] | None = Field(
+        None,
+        description="APIs to serve beside chats and completions; all of them if unset.",
     )
     ollama_port: int | None = Field(
         None,
@@ -39,6 +35,6 @@ class ApisConfig(Section):
     @field_validator("ollama_port")
     @classmethod
     def _is_for_an_api_that_there_is(cls, port: int | None, found: ValidationInfo) -> int | None:
-        if port is not None and "ollama" not in found.data.get("apis", ("ollama",)):
+        if port is not None and "ollama" not in (found.data.get("apis") or ("ollama",)):
             raise ValueError("needs `ollama` among `server.apis`")
         return port

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,8 @@ from enginebay.config.schema import Config, ModelConfig
 from enginebay.config.section import Section
 from enginebay.config.tabbyapi import settings_of_tabbyapi
 from enginebay.config.walk import Schema, existing
+from enginebay.config.wing_sections import whole_config, with_moved_keys, without_absent_wings
+from enginebay.plugins import wings_of_enginebay
 
 DEFAULT_PATH = Path("config.yml")
 MODELS = "models.d"
@@ -50,7 +53,8 @@ def load_valid_part(
     path = path or DEFAULT_PATH
     document = Document(path)
     problems = list(document.problems)
-    schema = Config.model_json_schema()
+    kind = whole_config()
+    schema = kind.model_json_schema()
     data, places = _with_models(document.data, path.parent / MODELS, problems)
     set_by: dict[KeyPath, str] = {}
     for name, key, value in _settings(overrides or {}, schema, problems):
@@ -59,7 +63,11 @@ def load_valid_part(
             set_by[key] = name
         except Unusable as error:
             problems.append(Problem(name, key_text(key), str(error)))
-    origins = Origins(path, document, set_by, places, overrides or {})
+    data, notices = without_absent_wings(data)
+    data, moved = with_moved_keys(data, wings_of_enginebay().values())
+    origins = Origins(path, document, set_by, places, overrides or {}, moved)
+    notices += (str(origins.problem(new, f"this key is now `{key_text(new)}`")) for new in moved)
+    origins = replace(origins, notices=notices)
     of_names = list(name_problems(data, origins.named))
     problems += [origins.problem(*each) for each in of_names]
     unlike = {path[:2] for path, _ in of_names if path[-1] == "like"}
@@ -67,7 +75,7 @@ def load_valid_part(
     problems += [origins.problem(*each) for each in of_tabbyapi]
     foreign = {path[:1] for path, _ in of_tabbyapi}
     try:
-        config = Config.model_validate(data)
+        config = kind.model_validate(data)
     except ValidationError as error:
         found = explain(error, data, schema)
         problems += [
@@ -92,7 +100,7 @@ def _valid_part(data: Mapping[Any, Any]) -> Config:
         for index, each in enumerate(without_likes(entries if isinstance(entries, list) else ()))
     ]
     rest = {key: value for key, value in data.items() if key != "models"}
-    return _without_mistakes(Config, rest, {}).model_copy(update={"models": models})
+    return _without_mistakes(whole_config(), rest, {}).model_copy(update={"models": models})
 
 
 def _without_mistakes(kind: type[S], data: Any, instead: Mapping[str, Any]) -> S:

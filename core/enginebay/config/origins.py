@@ -1,6 +1,6 @@
 """Where the values of a config come from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +21,8 @@ class Origins:
     """The file, and the variables and flags that override it.
 
     `places`: of models that are in other files. `flags`: the values of the flags, by dotted key.
+    `moved`: by paths of today the paths that the file has instead. `notices`: what its owner should
+    know, although it is no mistake.
     """
 
     file: Path | None = None
@@ -28,6 +30,8 @@ class Origins:
     overrides: Mapping[KeyPath, str] = field(default_factory=dict)
     places: Mapping[KeyPath, Place] = field(default_factory=dict)
     flags: Mapping[str, object] = field(default_factory=dict)
+    moved: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
+    notices: Sequence[str] = ()
 
     def override(self, path: KeyPath) -> str | None:
         """The variable or flag that set the value at `path` or a parent of it."""
@@ -38,6 +42,7 @@ class Origins:
 
     def problem(self, path: KeyPath, message: str) -> Problem:
         """A problem with the value at `path`."""
+        path = self._written(path)
         if (override := self.override(path)) is not None:
             return Problem(override, key_text(path), message)
         if place := self.places.get(path[:2]):
@@ -51,12 +56,17 @@ class Origins:
 
     def where(self, path: KeyPath) -> str:
         """`--port`, `ENGINEBAY_SERVER__PORT` or `config.yml line 12`; empty when made in code."""
+        path = self._written(path)
         if (override := self.override(path)) is not None:
             return override
         if place := self.places.get(path[:2]):
             own = (*place.key, *path[2:])
             return f"{place.document.name} line {place.document.line(own)}"
         return f"{self.document.name} line {self.document.line(path)}" if self.document else ""
+
+    def _written(self, path: KeyPath) -> KeyPath:
+        """The path that the file has for a path of today."""
+        return (*self.moved[path[:2]], *path[2:]) if path[:2] in self.moved else path
 
     def named(self, path: KeyPath) -> str:
         """A key, and its place if there are several files."""

@@ -1,7 +1,7 @@
 """The schema of `config.yml`. Descriptions become the comments of the shipped `config.yml`."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -26,6 +26,7 @@ from enginebay.config.sites import Host, Origin
 from enginebay.config.usage import UsageConfig
 from enginebay.contract.backend_settings import Isolation
 
+S = TypeVar("S", bound=Section)
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
@@ -326,6 +327,10 @@ class Config(Section):
     )
 
     _origins: Origins = PrivateAttr(default_factory=Origins)
+
+    def section(self, kind: type[S]) -> S | None:
+        """Return the section of a wing, which is an instance of `kind`; None if it is not there."""
+        return next((each for _, each in self if isinstance(each, kind)), None)
 
     @property
     def origins(self) -> Origins:

@@ -13,6 +13,7 @@ from enginebay.contract.formats import ReasoningFormat, ToolFormat
 from enginebay.contract.registers import BackendRegister, Register
 from enginebay.contract.routes import RouteRegister
 from enginebay.contract.types import Delta, GenerationRequest
+from enginebay.contract.wing import Wing
 
 hookspec = pluggy.HookspecMarker("enginebay")
 hookimpl = pluggy.HookimplMarker("enginebay")
@@ -44,6 +45,14 @@ def register_routes(register: RouteRegister) -> None:
     `async def handler(request)` gets a `RouteRequest`, which can run chats, completions and
     embeddings, and returns a value that is written as JSON, or a `RouteResponse`. Keys, limits, the
     log, metrics and errors are those of every route. The server's own routes come first.
+    """
+
+
+@hookspec
+def register_wings(register: Register[Wing]) -> None:
+    """Called once at start: `register(name, wing)` adds an optional part of the server.
+
+    For packages of Enginebay itself. Other plugins add routes with `register_routes`.
     """
 
 

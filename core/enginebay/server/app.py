@@ -1,14 +1,16 @@
 """The FastAPI application."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
 from enginebay.config.schema import Config
+from enginebay.contract.wing import Wing
 from enginebay.models.loading.entry import ReportModelProgress
 from enginebay.plugins import Plugins
 from enginebay.server.access.behind_proxy import BehindProxy
@@ -25,7 +27,6 @@ from enginebay.server.api import (
     explain,
     health,
     hub,
-    kobold,
     llama_server,
     loading,
     loras,
@@ -53,7 +54,9 @@ from enginebay.server.http.request_limit import RequestLimit
 from enginebay.server.http.slashes import Slashes
 from enginebay.server.http.track import TrackRequests
 from enginebay.server.page.page import add_page
-from enginebay.server.services import make_services, services_of
+from enginebay.server.services import Services, make_services, services_of
+
+logger = logging.getLogger(__name__)
 
 
 def create_app(
@@ -87,6 +90,7 @@ def create_app(
         lambda new: keys.fix(fixed_keys(new)),
     )
     app.state.services = shared
+    apis = config.server.apis or ("responses", "messages", "ollama")
     if shared.sharing:
         requests.answer_others(shared, shared.sharing)
     for prefix in ("/v1", ""):
@@ -118,15 +122,16 @@ def create_app(
         if config.server.metrics != "off":
             app.include_router(metrics.router, prefix=prefix, include_in_schema=not prefix)
         for api, router in (("responses", responses.router), ("messages", messages.router)):
-            if api in config.server.apis:
+            if api in apis:
                 app.include_router(router, prefix=prefix, include_in_schema=prefix == "/v1")
-    for api, router in (("kobold", kobold.router), ("ollama", ollama.router)):
-        if api in config.server.apis:
-            app.include_router(router, prefix="/api")
+    if "ollama" in apis:
+        app.include_router(ollama.router, prefix="/api")
+    for wing in shared.wings:
+        _add_routers(app, wing, shared)
     app.include_router(pooling.second)
     app.include_router(about.public)
     add_cluster_route(app, shared.cluster)
-    add_page(app, ollama="ollama" in config.server.apis)
+    add_page(app, ollama="ollama" in apis)
     add_plugin_routes(app, plugins.routes, shared.paths)
     add_error_handlers(app)
     app.add_middleware(
@@ -154,9 +159,27 @@ def create_app(
     return app
 
 
+def _add_routers(app: FastAPI, wing: Wing, shared: Services) -> None:
+    """Add a wing's routes, or say in the log why there are none."""
+    try:
+        for router in wing.routers(shared):
+            app.include_router(router)
+    except Exception:
+        logger.exception("the wing %s has failed; the server goes on without its routes", wing.name)
+
+
 @asynccontextmanager
 async def _lifespan(app: FastAPI, keys: KeyStore) -> AsyncIterator[None]:
     shared = services_of(app)
+    async with AsyncExitStack() as stack:
+        for wing in shared.wings:
+            await stack.enter_async_context(wing.running(shared))
+        async with _running(shared, keys):
+            yield
+
+
+@asynccontextmanager
+async def _running(shared: Services, keys: KeyStore) -> AsyncIterator[None]:
     if shared.sharing:
         shared.sharing.front.start()
     loading = asyncio.create_task(shared.models.load_at_start())

@@ -7,11 +7,10 @@ from fastapi.responses import JSONResponse
 from starlette.routing import BaseRoute, Match, compile_path
 from starlette.types import Scope
 
-from enginebay.apis.errors import ErrorForm, error_forms
 from enginebay.chat.answer.running import RunningRequest
-from enginebay.config.apis import Api
 from enginebay.contract.errors import ServingError
 from enginebay.contract.routes import ErrorShape, Route, RouteRegister
+from enginebay.contract.wing import ErrorForm
 
 _RETRY_AFTER = 2
 """Seconds after which clients should retry, by default."""
@@ -23,11 +22,11 @@ class Paths:
     What plugins say of a path that a route of the server's own answers has no effect.
     """
 
-    def __init__(self, routes: RouteRegister, apis: Sequence[Api]) -> None:
+    def __init__(self, routes: RouteRegister, error_forms: Mapping[str, ErrorForm]) -> None:
         self._own: Sequence[BaseRoute] = ()
         self._routes = [(compile_path(route.path)[0], route) for route in routes.values()]
         of_plugins = {prefix: routes.error_shapes[prefix] for prefix in routes.error_shapes}
-        forms: dict[str, ErrorForm | ErrorShape] = {**of_plugins, **error_forms(apis)}
+        forms: dict[str, ErrorForm | ErrorShape] = {**of_plugins, **error_forms}
         self._forms = [(prefix, forms[prefix]) for prefix in sorted(forms, key=len)[::-1]]
 
     def come_behind(self, own: Sequence[BaseRoute]) -> None:

@@ -80,13 +80,13 @@ class Reload:
 
     def _differences(self, new: Config) -> Iterator[str]:
         """Keys that are different in the file, and that only a start reads."""
-        sections: list[tuple[str, Section, Section]] = [
-            ("server", self._config.server, new.server),
-            ("plugins", self._config.plugins, new.plugins),
-        ]
-        if self._config.cluster != new.cluster:
-            yield "cluster"
-        for section, before, after in sections:
+        for section, before in self._config:
+            after = getattr(new, section)
+            if section in ("models", "loading") or before == after:
+                continue
+            if not isinstance(before, Section) or not isinstance(after, Section):
+                yield section  # which only one of them has
+                continue
             for key in type(before).model_fields:
                 if key != "api_keys" and getattr(before, key) != getattr(after, key):
                     yield f"{section}.{key}"

@@ -1,17 +1,18 @@
 """What routes share, typed: `services(http).models` instead of attributes of `app.state`."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import FastAPI, Request
 
-from enginebay.apis.kobold.genkeys import RunningTexts
+from enginebay.apis.errors import FORMS
 from enginebay.apis.ollama.ollama_models import ModelCards
 from enginebay.apis.response_store.open_store import open_store
 from enginebay.apis.response_store.store import ResponseStore
 from enginebay.config.schema import Config
 from enginebay.contract.cluster import Cluster
+from enginebay.contract.wing import ErrorForm, Wing
 from enginebay.models.catalog import Loadable
 from enginebay.models.downloads import Downloads
 from enginebay.models.files.model_paths import ModelPaths
@@ -36,6 +37,9 @@ if TYPE_CHECKING:  # only servers that share something need any of it
     from enginebay.server.fronts.sharing import Sharing
 
 
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """One of each for a server. All of them belong to its event loop.
@@ -56,12 +60,22 @@ class Services:
     api_document: ApiDocument
     paths: Paths
     reload: Reload
-    running_texts: RunningTexts
     model_cards: ModelCards
     response_store: ResponseStore | None
     cluster: Cluster | None
     sharing: "Sharing | None"
     settings: "SharedSettings | None"
+    wings: Sequence[Wing]
+    own: dict[type[Any], Any] = field(default_factory=dict)
+
+    def keep(self, value: object) -> None:
+        """Keep what a wing has for this server, one value of each class."""
+        self.own[type(value)] = value
+
+    def kept(self, kind: type[T]) -> T:
+        """Return the value of this class that a wing keeps."""
+        value: T = self.own[kind]
+        return value
 
 
 def make_services(
@@ -76,7 +90,8 @@ def make_services(
     make_gate = sharing.make_gate if sharing else local_gate
     serving = Serving(config, plugins, report_progress, cluster=cluster, make_gate=make_gate)
     models = serving.models
-    apis = config.server.apis
+    wings = active_wings(config, plugins)
+    apis = config.server.apis or ("responses", "messages", "ollama")
     metrics = Metrics(models, serving.requests, serving.counts)
     watch = Watch(models, serving.counts, config.server.stall_timeout)
     metrics.register(watch)
@@ -97,15 +112,31 @@ def make_services(
         key_uses=key_uses,
         api_document=ApiDocument(),
         bodies=BodyReader(config.server.max_request_items),
-        running_texts=RunningTexts(),
         model_cards=ModelCards(plugins, ModelPaths(config, plugins)),
-        paths=Paths(plugins.routes, apis),
+        paths=Paths(plugins.routes, error_forms(wings, apis)),
+        wings=wings,
         reload=Reload(config, plugins, models, use_keys),
         response_store=response_store,
         cluster=cluster,
         sharing=sharing,
         settings=sharing.settings(models, plugins, config) if sharing else None,
     )
+
+
+def active_wings(config: Config, plugins: Plugins) -> list[Wing]:
+    """The wings of a server: all that are registered, except APIs that the config leaves out."""
+    apis = config.server.apis
+    return [
+        wing
+        for wing in plugins.wings.values()
+        if apis is None or wing.name in apis or not wing.is_api
+    ]
+
+
+def error_forms(wings: Sequence[Wing], apis: Sequence[str]) -> dict[str, ErrorForm]:
+    """The forms of errors of these wings, by prefix."""
+    old = {prefix: form for api in apis for prefix, form in FORMS.get(api, {}).items()}
+    return old | {prefix: form for wing in wings for prefix, form in wing.error_forms().items()}
 
 
 def _sharing(config: Config, cluster: Cluster | None) -> "Sharing | None":

@@ -5,7 +5,6 @@ from importlib.metadata import PackageNotFoundError, metadata
 from fastapi import APIRouter, Request, Response
 
 from enginebay.server.access.auth import is_admin
-from enginebay.server.api.kobold import API_VERSION
 from enginebay.server.api.served import configured_model
 from enginebay.server.schemas.about_bodies import (
     Api,
@@ -81,14 +80,8 @@ async def service_info(http: Request) -> ServiceInfo:
             documentation=f"{http.state.prefix}/docs",
         )
     }
-    if "kobold" in services(http).config.server.apis:
-        apis["koboldai"] = Api(
-            name="KoboldAI API",
-            version=API_VERSION,
-            rel_url="/api",
-            relative_url="/api",
-            documentation="https://lite.koboldai.net/koboldcpp_api",
-        )
+    for wing in services(http).wings:
+        apis |= {name: Api(**about) for name, about in wing.service_info().items()}
     return ServiceInfo(
         software=Software(
             name=http.app.title,

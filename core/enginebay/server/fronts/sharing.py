@@ -59,7 +59,10 @@ def share(config: Config, cluster: Cluster, clock: Clock | None = None) -> Shari
     create = partial(Ledger, ledger_files(config))
     name = f"{socket.gethostname()}:{config.server.port or os.getpid()}"
     front = Front(cluster, name, create, clock=clock)
-    shares_responses = "responses" in config.server.apis and config.server.response_store != "off"
+    shares_responses = (
+        "responses" in (config.server.apis or ("responses",))
+        and config.server.response_store != "off"
+    )
     return Sharing(
         front=front,
         key_uses=SharedKeyUses(front, SharedRecords(front)),

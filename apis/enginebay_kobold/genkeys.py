@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from enginebay.apis.kobold.compose_kobold import KoboldComposer
-from enginebay.apis.schemas.kobold_bodies import Performance
 from enginebay.chat.answer.running import RunningRequest
+from enginebay_kobold.bodies import Performance
+from enginebay_kobold.composer import KoboldComposer
 
 Owner = tuple[Literal["key", "address"], str]
 """The name of an API key; for requests that need none, the address that they come from."""

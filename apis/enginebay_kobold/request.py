@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from enginebay.apis.extras import passed_on
-from enginebay.apis.schemas.kobold_bodies import GenerateRequest
 from enginebay.chat.schemas.completion_bodies import CompletionRequest
 from enginebay.chat.schemas.read_body import read_body
 from enginebay.config.field_types import field_names
 from enginebay.serving.asked import Asked, Names
+from enginebay_kobold.bodies import GenerateRequest
 
 _TRANSLATED = (
     *("max_tokens", "truncation_length", "truncate_prompt_tokens", "stop", "ignore_eos"),

@@ -4,11 +4,11 @@ from typing import Literal
 
 from pydantic_core import to_json
 
-from enginebay.apis.schemas.kobold_bodies import Generated, GeneratedText
 from enginebay.chat.answer.composer import Composer, Frame, FrameTemplate
 from enginebay.chat.answer.parts import content_of
 from enginebay.contract.errors import ServingError
 from enginebay.contract.types import FinishReason, Update
+from enginebay_kobold.bodies import Generated, GeneratedText
 
 
 def _event(token: str, finish_reason: str | None) -> Frame:

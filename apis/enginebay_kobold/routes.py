@@ -5,22 +5,6 @@ import json
 from fastapi import APIRouter, Request, Response
 from starlette.requests import ClientDisconnect
 
-from enginebay.apis.kobold.compose_kobold import KoboldComposer
-from enginebay.apis.kobold.genkeys import Owner, RunningText
-from enginebay.apis.kobold.kobold_request import completion_of
-from enginebay.apis.schemas.kobold_bodies import (
-    Aborted,
-    Generated,
-    GeneratedText,
-    GenerateRequest,
-    KoboldVersion,
-    Performance,
-    Result,
-    TokenCount,
-    TokenCountRequest,
-    Value,
-    Values,
-)
 from enginebay.chat.plan.prompt_tokens import begins_with_bos
 from enginebay.chat.plan.uncut_tokens import uncut_tokens
 from enginebay.chat.schemas.half_characters import whole_text
@@ -35,12 +19,26 @@ from enginebay.server.http.respond import respond
 from enginebay.server.http.track import running_request
 from enginebay.server.services import services
 from enginebay.serving.answer import Answer
+from enginebay_kobold import API_VERSION
+from enginebay_kobold.bodies import (
+    Aborted,
+    Generated,
+    GeneratedText,
+    GenerateRequest,
+    KoboldVersion,
+    Performance,
+    Result,
+    TokenCount,
+    TokenCountRequest,
+    Value,
+    Values,
+)
+from enginebay_kobold.composer import KoboldComposer
+from enginebay_kobold.genkeys import Owner, RunningText, RunningTexts
+from enginebay_kobold.request import completion_of
 
-router = APIRouter(tags=["kobold"], route_class=JsonRoute)
+router = APIRouter(prefix="/api", tags=["kobold"], route_class=JsonRoute)
 _v1 = APIRouter(route_class=JsonRoute)
-
-API_VERSION = "1.2.5"
-"""KoboldAI's, as KoboldCpp has it."""
 
 
 @_v1.post("/generate", response_model=Generated)
@@ -59,14 +57,14 @@ async def generate_stream(body: Sent[GenerateRequest], http: Request) -> Respons
 @router.post("/extra/generate/check", response_model_exclude_unset=True)
 async def check(http: Request) -> Generated:
     """The text of what is being generated, so far."""
-    text = services(http).running_texts.so_far(_owner(http), await _genkey(http))
+    text = services(http).kept(RunningTexts).so_far(_owner(http), await _genkey(http))
     return Generated(results=[GeneratedText(text=text)])
 
 
 @router.post("/extra/abort")
 async def abort(http: Request) -> Aborted:
     """End what is being generated."""
-    services(http).running_texts.abort(_owner(http), await _genkey(http))
+    services(http).kept(RunningTexts).abort(_owner(http), await _genkey(http))
     return Aborted()
 
 
@@ -135,8 +133,13 @@ async def soft_prompt() -> Value:
 async def performance(http: Request) -> Performance:
     """How long the last text took, and how busy the models are that the key may use."""
     models = usable_models(http)
-    return services(http).running_texts.performance(
-        running=sum(each.running for each in models), waiting=sum(each.waiting for each in models)
+    return (
+        services(http)
+        .kept(RunningTexts)
+        .performance(
+            running=sum(each.running for each in models),
+            waiting=sum(each.waiting for each in models),
+        )
     )
 
 
@@ -151,7 +154,7 @@ async def _answer(body: GenerateRequest, http: Request, *, stream: bool) -> Answ
         running=running,
         composer=composer,
     )
-    await running.hold(services(http).running_texts.during(text))
+    await running.hold(services(http).kept(RunningTexts).during(text))
     planned = await services(http).serving.plan_completion(asked, running, composer.id)
     return Answer(planned, composer)
 

@@ -1,1 +1,0 @@
-"""KoboldAI's and KoboldCpp's API."""
