@@ -26,6 +26,7 @@ from enginebay.cli import (
     run,
     serve,
 )
+from enginebay.plugins import wings_of_enginebay
 
 
 def program() -> typer.Typer:
@@ -74,6 +75,9 @@ def program() -> typer.Typer:
     of_cluster.command("status")(cluster.status)
     of_cluster.command("down")(cluster.down)
     app.add_typer(of_cluster, name="cluster")
+    for name, wing in wings_of_enginebay().items():
+        if (commands := wing.commands()) is not None:
+            app.add_typer(commands, name=name)
     app.command("replay")(replay.replay)
     of_config = typer.Typer(
         help="Check, show, describe or reload the config.", no_args_is_help=True
