@@ -19,12 +19,12 @@ from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, Ope
 from demo.language_model import extract
 from enginebay import Backend, Delta, Engine, EngineBackend, GenerationRequest, ModelInfo
 from enginebay.config.schema import Config
+from enginebay.config.wing_sections import whole_config
 from enginebay.contract.backend_settings import BackendSettings
 from enginebay.plugins import Plugins
 from enginebay.server.access.key_store import KeyStore
 from enginebay.server.app import create_app
 from enginebay.server.http import uvicorn_server
-from enginebay.server.http.protocol import limited_protocol
 from enginebay.testing import ScriptedEngine
 
 REPOSITORY = Path(__file__).parents[1]
@@ -50,6 +50,10 @@ DEMO_MODEL = _language_model()
 """Its language model alone, which is a Llama like many, for all that is not about pictures."""
 # Reading the certificates of all authorities, for each client, takes longer than many a test.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+OTHER: dict[str, Any] = {"http": "httptools"}
+"""What another server speaks HTTP with."""
 
 
 class _Server(uvicorn.Server):
@@ -137,9 +141,10 @@ def serve(
         without_keys = config.server.model_copy(update={"auth": "none"})
         config = config.model_copy(update={"server": without_keys})
     app = create_app(config, plugins, keys=keys)
+    own = uvicorn_server.protocols(config.server, app.state.services.paths)
     config_of_uvicorn = uvicorn.Config(
         app,
-        http=limited_protocol(config.server.request_timeout) if own_protocol else "httptools",
+        **(own if own_protocol else OTHER),
         port=0,
         log_config=None,
         access_log=False,
@@ -223,7 +228,7 @@ def scripted_config(**model: Any) -> Config:
     """One model, `scripted`, on the backend `scripted`."""
     server = model.pop("server", {})
     entry = {"name": "scripted", "backend": "scripted", "path": ".", **model}
-    return Config.model_validate({"models": [entry], "server": server})
+    return whole_config().model_validate({"models": [entry], "server": server})
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from enginebay.apis.schemas.open_object import OpenObject
+from enginebay.apis.open_object import OpenObject
 from enginebay.config.field_types import ModelName, NullIsUnset, Scalars, aliased, one_as_list
 from enginebay.contract.errors import InvalidRequestError
 

@@ -6,8 +6,8 @@
     def register_backends(register):
         register("mine", create)
 
-`docs/guides/plugins.md` shows a whole backend. `enginebay.testing.check_backend` tells whether it
-keeps its promises.
+`docs/guides/plugins.md` is where authors begin. `enginebay.testing.check_backend` checks whether a
+backend keeps its promises.
 
 `__init__.pyi` lists the names and their modules, for type checkers and for this module. A name is
 imported when it is first used, so `import enginebay` takes no time.

@@ -159,6 +159,7 @@ def test_an_admin_key_opens_admin_routes(tmp_path: Path) -> None:
             assert server.http.post("/v1/secret", headers={name: value}).status_code == 200
 
 
+@pytest.mark.wing("page")
 def test_every_route_needs_a_key_but_a_few() -> None:
     """Those that exist, and those that do not: what is there is not to be found out without one."""
     config = Config.model_validate({"server": {"api_keys": ["one"]}})
@@ -516,6 +517,7 @@ NEEDS_NO_KEY = ("/", "/health", "/v1/health/live", "/readyz", "/docs", "/openapi
 FOREIGN = ("evil.example", "evil.local:5000", "wpad", "a.internal", "b.home.arpa", "c.localhost")
 
 
+@pytest.mark.wing("page")
 @pytest.mark.parametrize("path", [*NEEDS_NO_KEY, "/metrics", "/v1/models", "/nothing"])
 def test_names_on_every_path_where_no_key_is_needed(start: Start, path: str) -> None:
     """SEC-8: health, metrics and the page, too."""
@@ -529,6 +531,7 @@ def test_names_on_every_path_where_no_key_is_needed(start: Start, path: str) -> 
         assert place.get(path, host=host, x_api_key="key-of-anna").status_code == found
 
 
+@pytest.mark.wing("page")
 def test_pages_under_any_name_where_keys_are_needed(start: Start) -> None:
     """A proxy has them under a name that the server does not know."""
     place = start({"anna": {}})

@@ -41,6 +41,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.wing("page")
 @pytest.mark.parametrize("start", BOTH)
 @pytest.mark.parametrize(
     "path", ["/", "/health", "/docs", "/openapi.json", "/page/app.js", "/told/me"]
@@ -57,6 +58,7 @@ def test_everything_else_does(server: Server, start: str) -> None:
     assert server.http.get(f"{start}/v1/models", headers=KEYED).status_code == 200
 
 
+@pytest.mark.wing("messages", "ollama")
 @pytest.mark.parametrize("start", BOTH)
 def test_errors_have_the_form_of_the_path(server: Server, start: str) -> None:
     assert server.http.post(f"{start}/v1/messages", json={}).json()["type"] == "error"
@@ -73,12 +75,14 @@ def test_only_the_path_itself_is_taken_off_and_only_once(server: Server) -> None
     assert server.http.get("/llm//told/a", headers=KEYED).json() == {"path": "/told/a"}
 
 
+@pytest.mark.wing("page")
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_the_path_without_a_slash_leads_to_the_one_with_it(server: Server, method: str) -> None:
     answer = server.http.request(method, "/llm?a=b")
     assert (answer.status_code, answer.headers["location"]) == (307, "/llm/?a=b")
 
 
+@pytest.mark.wing("page")
 @pytest.mark.parametrize("start", BOTH)
 @pytest.mark.parametrize("host", [{}, {"Host": "evil.example"}, {"Host": "evil.example:x"}])
 def test_redirects_lead_below_the_path_and_name_no_host(
@@ -111,6 +115,7 @@ def test_metrics_and_the_log_have_paths_without_it(
     assert "/llm" not in text
 
 
+@pytest.mark.wing("page")
 def test_links_have_it(server: Server) -> None:
     for start in BOTH:
         schema = server.http.get(f"{start}/openapi.json").json()
@@ -145,6 +150,7 @@ def test_the_log_has_the_address_that_a_trusted_proxy_names(
         assert caplog.records[-1].message.startswith(f"{client} GET /v1/version ")
 
 
+@pytest.mark.wing("page")
 def test_a_prefix_that_a_trusted_proxy_names(believing: Server) -> None:
     """As Traefik does when it strips one."""
     headers = {"X-Forwarded-Prefix": "/models"}

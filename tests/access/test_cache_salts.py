@@ -73,6 +73,7 @@ def salt_of(
     return request.cache_salt
 
 
+@pytest.mark.wing("kobold", "messages", "ollama", "responses")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ROUTES)
 def test_every_api_uses_the_salt_of_the_key(

@@ -24,7 +24,7 @@ async def read(request: RouteRequest) -> str:
 def _server() -> Iterator[Server]:
     plugins = plugins_with(scripted=scripted(["a", "b", "c"]))
     plugins.routes("POST", "/plugin", read)
-    settings = {"api_keys": ["k" * 20], "ollama_port": None}
+    settings = {"api_keys": ["k" * 20], "second_port": None}
     with serve(scripted_config(server=settings), plugins) as running:
         yield running
 
@@ -45,6 +45,7 @@ def sent(server: Server, head: str, body: bytes = b"") -> tuple[str, bytes]:
     return start.decode().lower(), rest
 
 
+@pytest.mark.wing("kobold", "messages", "ollama", "responses")
 @pytest.mark.parametrize(
     ("path", "body", "last"),
     [
@@ -82,6 +83,7 @@ def test_other_answers_to_a_client_of_http_1_0(server: Server) -> None:
         assert len(data) == (0 if request.startswith("HEAD") else length)
 
 
+@pytest.mark.wing("messages", "ollama", "page", "responses")
 @pytest.mark.parametrize(
     "path",
     ["/v1/responses", "/v1/realtime", "/", "/nowhere", "/v1/messages", "/api/chat", "/plugin"],

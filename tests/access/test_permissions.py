@@ -64,6 +64,7 @@ def statuses(server: Server, key: str | None) -> dict[str, int]:
     return found
 
 
+@pytest.mark.wing("ollama")
 def test_every_action_that_users_may_not_do_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.toy").touch()
     assert set(get_args(Action)) == set(USERS)

@@ -91,6 +91,7 @@ def test_the_server_looks_by_itself(place: Place) -> None:
         assert any("not valid any more" in line for line in lines)
 
 
+@pytest.mark.wing("messages", "ollama", "responses")
 @pytest.mark.parametrize(
     ("path", "body", "last"),
     [

@@ -39,6 +39,7 @@ def test_the_list_of_models(server: Server, path: str) -> None:
     assert get(server, path).status_code == 401
 
 
+@pytest.mark.wing("page")
 def test_other_routes(server: Server) -> None:
     assert get(server, "/v1//models//scripted/", **SENT).json()["id"] == "scripted"
     body = {"prompt": "a", "max_tokens": 9}
@@ -68,11 +69,13 @@ def test_no_redirect_leads_elsewhere(server: Server) -> None:
     assert answer.status_code == 404
 
 
+@pytest.mark.wing("messages")
 def test_errors_and_limits_are_those_of_the_plain_path(server: Server) -> None:
     answer = server.http.post(f"{server.url}//v1//messages", content=b"x", headers=SENT)
     assert answer.json()["type"] == "error"
 
 
+@pytest.mark.wing("page")
 @pytest.mark.parametrize("path", ["/llm", "/llm/", "//llm//", "/llm//"])
 def test_the_page_below_a_path(path: str) -> None:
     plugins = plugins_with(scripted=scripted(["ok"]))

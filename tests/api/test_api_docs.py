@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 import pytest
 from pydantic import AliasChoices, BaseModel
 
-from enginebay.apis.schemas.messages_request import MessagesRequest
-from enginebay.apis.schemas.responses_body import ResponsesRequest
 from enginebay.chat.schemas.chat_request import ChatCompletionRequest
 from enginebay.chat.schemas.completion_bodies import CompletionRequest
 from enginebay.chat.schemas.generation_request import GenerationBody
@@ -18,6 +16,8 @@ from enginebay.serving.schemas.classify_bodies import ClassifyRequest, ScoreEval
 from enginebay.serving.schemas.embedding_bodies import EmbeddingRequest
 from enginebay.serving.schemas.rerank_bodies import RerankRequest, ScoreRequest
 from enginebay_kobold.bodies import GenerateRequest
+from enginebay_messages.request_bodies import MessagesRequest
+from enginebay_responses.request_bodies import ResponsesRequest
 from tests.support import REPOSITORY, Server, serve
 
 PAGE = (REPOSITORY / "docs" / "reference" / "api.md").read_text(encoding="utf-8")

@@ -21,6 +21,7 @@ def create(settings: BackendSettings) -> Backend:
     return EngineBackend(lambda: ScriptedEngine(["Hello"], chat_template=template))
 
 
+@pytest.mark.wing("messages", "ollama", "responses")
 @pytest.mark.parametrize("asked", ["gemma", "gemma.gguf"])
 @pytest.mark.parametrize(
     ("model", "path", "body", "status"),

@@ -582,6 +582,7 @@ def operations(server: Server) -> list[tuple[str, str]]:
     return [(method.upper(), path) for path, methods in paths.items() for method in methods]
 
 
+@pytest.mark.wing("llama_server", "tei")
 def test_bodies_of_all_routes(open_to_all: Server) -> None:
     """Of whatever the new route is, `BODIES` has one that it takes."""
     routes = operations(open_to_all)
@@ -598,6 +599,7 @@ def test_what_is_no_object(open_to_all: Server, path: str) -> None:
         answered(open_to_all, "POST", path, b"a=1", headers={"Content-Type": kind})
 
 
+@pytest.mark.wing("llama_server", "page", "tei")
 @pytest.mark.parametrize("path", BODIES)
 def test_wrong_values_of_every_field(open_to_all: Server, path: str) -> None:
     """Errors are about the field that is wrong, or about one that is missing then."""

@@ -35,6 +35,7 @@ def length(server: Server, path: str = TEXT, **fields: Any) -> int:
     )
 
 
+@pytest.mark.wing("ollama", "responses")
 @pytest.mark.parametrize("path", ASKED)
 def test_every_api_has_the_limit(serve_scripted: ServeScripted, path: str) -> None:
     server = endless(serve_scripted, chat_template="chatml")

@@ -63,6 +63,7 @@ def refused(server: Server, path: str, body: bytes, setting: str) -> str:
     return response.text
 
 
+@pytest.mark.wing("ollama", "responses")
 def test_all_routes_are_found() -> None:
     assert len(PATHS) > 60
     assert {"/v1/chat/completions", "/api/chat", "/v1/responses", "/tokenize"} <= set(PATHS)

@@ -101,6 +101,7 @@ def test_a_route_of_a_plugin_gets_a_plain_body(server: Server) -> None:
     assert answer.json() == {"body": "text", "encoded": False}
 
 
+@pytest.mark.wing("messages", "ollama")
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/api/chat", "/nowhere"])
 @pytest.mark.parametrize(
     "encoding", ["br", "gzip, br", "compress", "utf-8", ",".join(["gzip"] * 9)]

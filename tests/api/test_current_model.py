@@ -57,6 +57,7 @@ def everywhere(server: Server) -> set[str]:
     }
 
 
+@pytest.mark.wing("kobold", "llama_server", "messages", "ollama", "responses")
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -193,6 +193,7 @@ def both() -> Iterator[tuple[Asked, Asked]]:
         yield first, second
 
 
+@pytest.mark.wing("kobold", "messages", "ollama", "responses")
 @pytest.mark.parametrize("name", [*STREAMS, *USUAL])
 def test_both_ways_are_one(
     both: tuple[Asked, Asked], caplog: pytest.LogCaptureFixture, name: str

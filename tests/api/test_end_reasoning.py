@@ -146,6 +146,7 @@ def test_a_whole_answer(server: Server) -> None:
     assert message["content"].strip() == "Answer"
 
 
+@pytest.mark.wing("messages", "ollama", "responses")
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -54,6 +54,7 @@ def said(server: Server, model: str | None = None, **headers: str) -> str:
     return str(answer.json()["choices"][0]["message"]["content"])
 
 
+@pytest.mark.wing("kobold", "ollama")
 def test_from_nothing(tmp_path: Path) -> None:
     with served(tmp_path / "models") as server:
         assert ids(server) == []
@@ -98,6 +99,7 @@ def key(secret: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"}
 
 
+@pytest.mark.wing("ollama")
 def test_keys_see_and_use_what_they_may(tmp_path: Path, keys: KeyStore) -> None:
     for name in ("a.toy", "b.toy"):
         (tmp_path / name).touch()
@@ -160,6 +162,7 @@ def test_loads_by_admins_and_switches(tmp_path: Path) -> None:
         assert ids(server) == ["m", "a.toy", "b.toy"]
 
 
+@pytest.mark.wing("ollama")
 @pytest.mark.parametrize("field", ["keep_alive", "ttl"])
 def test_how_long_it_stays(tmp_path: Path, field: str) -> None:
     # MOD-5

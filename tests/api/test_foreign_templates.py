@@ -50,6 +50,7 @@ def test_expensive_templates_hold_up_nobody(
     assert "was stopped: it takes longer than 5 seconds; no format was detected" in caplog.text
 
 
+@pytest.mark.wing("messages")
 @pytest.mark.parametrize("place", PLACES)
 def test_other_streams_go_on_while_it_renders(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     plugins = plugins_with(scripted=scripted(["ok"]))
@@ -65,6 +66,7 @@ def test_other_streams_go_on_while_it_renders(monkeypatch: pytest.MonkeyPatch, p
         assert answers[0].status_code == 200, answers[0].text
 
 
+@pytest.mark.wing("llama_server")
 def test_shipped_templates_need_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[RenderProcess] = []
     monkeypatch.setattr(RenderProcess, "__init__", started.append)

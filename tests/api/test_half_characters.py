@@ -87,6 +87,7 @@ def test_places_of_a_chat(server: Server, place: str, body: Any) -> None:
     post(server, CHAT, {**body, "max_tokens": 1})
 
 
+@pytest.mark.wing("kobold", "llama_server", "messages", "ollama", "responses")
 @pytest.mark.parametrize(
     ("path", "place", "body"),
     [
@@ -146,6 +147,7 @@ def test_a_message_about_escapes_is_unchanged(server: Server, stream: bool) -> N
     assert HEADER not in response.headers
 
 
+@pytest.mark.wing("messages", "ollama")
 def test_a_call_in_an_answer_loses_nothing() -> None:
     arguments = r'{"a": "\ud83d", "b": "\ud83d\ude00", "c": 1}'
     call = f'<tool_call>{{"name": "f", "arguments": {arguments}}}</tool_call>'
@@ -224,6 +226,7 @@ def test_json_in_pieces_is_json_at_once(size: int, end: int) -> None:
     assert "".join([*pieces, reader.finish()]) == whole_json(text)
 
 
+@pytest.mark.wing("messages")
 def test_a_streamed_call_can_be_read() -> None:
     call = f'<tool_call>{{"name": "f", "arguments": {CUTS}}}</tool_call>'
     backend = scripted(list(call), chat_template=TEMPLATE, constraints=False)

@@ -268,8 +268,8 @@ def test_one_line_about_a_loaded_model(
     engine.info = replace(engine.info, max_batch_size=4, limits=limits)
     with serve(scripted_config(), plugins_with(scripted=engine_backend(lambda: engine))) as server:
         assert server.http.get("/v1/models/scripted/inspect").json()["limits"] == limits
-        lines = [each.getMessage() for each in caplog.records if "scripted" in each.getMessage()]
-    [line] = lines
+    said_of_it = (each.getMessage() for each in caplog.records)
+    [line] = [each for each in said_of_it if "model scripted" in each]
     pattern = (
         r"model scripted: loaded in \d+\.\d s( \(.*\))?; engine scripted; context 4096 tokens; "
     )

@@ -50,6 +50,7 @@ def test_nothing_goes_on(server: Server) -> None:
     assert server.http.get("/v1/requests").json()["data"] == []
 
 
+@pytest.mark.wing("messages", "ollama", "responses")
 def test_other_apis(server: Server) -> None:
     asked = {"model": "scripted", "max_seconds": 0.01}
     body = {**asked, "max_tokens": 2**30, "messages": USER}

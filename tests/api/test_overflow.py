@@ -117,6 +117,7 @@ def test_explained(server: Server) -> None:
     assert answer["prompt"].startswith("<system>Be.\n<user>")
 
 
+@pytest.mark.wing("llama_server")
 @pytest.mark.parametrize("asked", ["error", None])
 def test_the_config_decides_for_requests_that_do_not(
     serve_scripted: ServeScripted, asked: str | None

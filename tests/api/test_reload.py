@@ -141,6 +141,7 @@ def test_a_chat_template_that_a_loaded_model_cannot_use(site: Site) -> None:
         assert services_of(server.app).models.find("a").config.chat_template is None
 
 
+@pytest.mark.wing("llama_server")
 @pytest.mark.parametrize("place", ["mine.jinja", "templates/mine.jinja"])
 @pytest.mark.parametrize("switched", [False, True])
 def test_an_edited_template_is_a_change(site: Site, place: str, switched: bool) -> None:

@@ -86,6 +86,7 @@ def test_tables_may_be_repetitions(server: Server) -> None:
         assert (choice["message"]["content"] == TABLE) == whole
 
 
+@pytest.mark.wing("messages", "ollama", "responses")
 def test_other_apis(server: Server) -> None:
     asked = {"model": "scripted", "loop_detect_window": 12}
     messages = server.http.post("/v1/messages", json={**asked, "max_tokens": 99, "messages": USER})

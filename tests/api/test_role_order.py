@@ -35,6 +35,7 @@ def test_a_chat_is_adapted_and_the_header_says_so(strict: Server) -> None:
     ]
 
 
+@pytest.mark.wing("llama_server", "messages", "ollama", "responses")
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -51,6 +52,7 @@ def test_other_routes(strict: Server, path: str, body: Any) -> None:
     assert "role" in answer.headers[HEADER]
 
 
+@pytest.mark.wing("llama_server")
 def test_a_message_to_continue(strict: Server) -> None:
     sent = [*SENT[:2], {"role": "assistant", "content": "and so"}]
     body = {"messages": sent, "continue_final_message": True}
@@ -74,6 +76,7 @@ def test_a_server_with_strict_params_refuses() -> None:
         assert answer.json()["error"]["param"] == "messages[1].role"
 
 
+@pytest.mark.wing("llama_server")
 def test_other_templates_get_every_message() -> None:
     backend = scripted(["ok"], chat_template=CHATML)
     with serve(scripted_config(), plugins_with(scripted=backend)) as server:

@@ -60,6 +60,7 @@ def test_models(serve_scripted: ServeScripted) -> None:
     assert (card["state"], card["context_length"]) == ("ready", 4096)
 
 
+@pytest.mark.wing("page")
 def test_health_and_docs(serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["ok"])
     model = {"state": "ready", "progress": 1.0, "error": None}

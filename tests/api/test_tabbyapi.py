@@ -291,6 +291,7 @@ def test_overrides_are_taken_or_refused(entries: dict[str, Any]) -> None:
     assert top_k == 3 or overrides.gives("top_k", top_k)
 
 
+@pytest.mark.wing("kobold", "messages", "ollama", "page", "responses")
 def test_the_page_has_every_route_that_it_says_is_there(strict: Server) -> None:
     """`docs/guides/tabbyapi.md`."""
     page = (REPOSITORY / "docs" / "guides" / "tabbyapi.md").read_text(encoding="utf-8")

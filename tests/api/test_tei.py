@@ -20,6 +20,7 @@ def post(server: Server, path: str, **body: Any) -> Any:
     return server.http.post(path, content=json.dumps(body))
 
 
+@pytest.mark.wing("tei")
 @pytest.mark.parametrize("path", ["/embed", "/v1/embed"])
 def test_embeddings(server: Server, path: str) -> None:
     # SCO-5: what LangChain's and Haystack's clients send.
@@ -32,6 +33,7 @@ def test_embeddings(server: Server, path: str) -> None:
     assert post(server, path, inputs=[97, 98], normalize=False).json() == [[1, 1, 0, 0]]
 
 
+@pytest.mark.wing("tei")
 def test_embeddings_are_those_of_openais_route(server: Server) -> None:
     texts = ["aab", "bcd", "x", "a" * 5000]
     for model, more in (
@@ -45,6 +47,7 @@ def test_embeddings_are_those_of_openais_route(server: Server) -> None:
         assert theirs == [item["embedding"] for item in ours]
 
 
+@pytest.mark.wing("tei")
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -112,6 +115,7 @@ def test_wrong_texts(server: Server, body: dict[str, Any], param: str) -> None:
     assert error["param"] == param
 
 
+@pytest.mark.wing("tei")
 @pytest.mark.parametrize("path", ["/info", "/v1/info"])
 @pytest.mark.parametrize(
     ("model", "kind"),
@@ -134,6 +138,7 @@ def test_what_a_model_is(server: Server, path: str, model: str, kind: dict[str, 
     }
 
 
+@pytest.mark.wing("tei")
 def test_the_model_that_answers_where_none_is_named(server: Server) -> None:
     assert server.http.get("/info").json()["model_id"] == "embeds"
     assert refusal(server.http.get("/info?model=says"))["param"] == "model"

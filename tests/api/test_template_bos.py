@@ -83,6 +83,7 @@ def everywhere(server: Server, prompt: str, **body: Any) -> None:
     assert set(prompts(server, **body).values()) == {prompt}
 
 
+@pytest.mark.wing("llama_server", "messages")
 @pytest.mark.parametrize(
     ("own", "prompt"),
     [(PLAIN, "<user>hi"), (WRITES.lstrip(), "^<user>hi"), (WRITES, "\n^<user>hi")],
@@ -99,6 +100,7 @@ def report(server: Server) -> str:
     return str(server.http.get("/v1/models/scripted/inspect").json()["template"]["bos"])
 
 
+@pytest.mark.wing("llama_server", "messages")
 def test_a_shipped_template_gets_a_bos(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), served(None, chat_template="chatml") as server:
         everywhere(server, f"^{CHATML}")
@@ -107,6 +109,7 @@ def test_a_shipped_template_gets_a_bos(caplog: pytest.LogCaptureFixture) -> None
     assert "BOS of chats: '^' is added" in caplog.text
 
 
+@pytest.mark.wing("llama_server", "messages")
 def test_a_shipped_template_that_writes_a_bos() -> None:
     with served(None, chat_template="llama3") as server:
         prompt = prompts(server)["chat"]
@@ -115,12 +118,14 @@ def test_a_shipped_template_that_writes_a_bos() -> None:
         assert report(server) == "the template writes '^'"
 
 
+@pytest.mark.wing("llama_server", "messages")
 def test_no_bos_where_the_tokenizer_adds_none() -> None:
     with served(None, _WithoutBos, chat_template="chatml") as server:
         everywhere(server, CHATML)
         assert report(server) == "none: the tokenizer adds none"
 
 
+@pytest.mark.wing("llama_server", "messages")
 @pytest.mark.parametrize(
     ("source", "prompt"),
     [
@@ -150,6 +155,7 @@ def test_files_switched_templates_and_those_of_requests(
         everywhere(server, prompt)
 
 
+@pytest.mark.wing("llama_server", "messages")
 def test_a_text_that_begins_with_bos_gets_no_second_one() -> None:
     with served(None, chat_template="chatml") as server:
         bare = "{{ messages[0].content }}"
@@ -160,6 +166,7 @@ def test_a_text_that_begins_with_bos_gets_no_second_one() -> None:
         assert (told["chat"], told["tokenize"]) == (f"^{CHATML}", f"^{CHATML}")
 
 
+@pytest.mark.wing("llama_server", "messages")
 def test_a_file_with_the_text_of_the_models_own_template(tmp_path: Path) -> None:
     file = tmp_path / "copy.jinja"
     file.write_text(PLAIN, encoding="utf-8")

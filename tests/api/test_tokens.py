@@ -230,6 +230,7 @@ def test_a_real_model_counts_what_it_is_asked(demo: Server) -> None:
     assert post(demo, "/v1/token/decode", **bare)["text"] == ""
 
 
+@pytest.mark.wing("llama_server", "messages", "responses")
 def test_a_prompt_has_the_tokens_of_its_answer(serve_scripted: ServeScripted) -> None:
     """Every route that counts them knows what the config does to a chat."""
     running = serve_scripted(["x"], continue_assistant=True)

@@ -58,7 +58,7 @@ def two() -> Iterator[tuple[Holding, Client, Client]]:
 
 
 def texts_of(at: Holding) -> RunningTexts:
-    found: RunningTexts = at.server.app.state.services.running_texts
+    found: RunningTexts = at.server.app.state.services.kept(RunningTexts)
     return found
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginebay.apis.ollama.compose_ollama import LineComposer, chat_line
 from enginebay.chat.answer.collector import Collector
 from enginebay.chat.answer.logprobs import LogprobForm
 from enginebay.chat.answer.usage import UsageCounter
 from enginebay.contract.types import Delta, Update
 from enginebay.plugins import Plugins
+from enginebay_ollama.composer import LineComposer, chat_line
 from tests.apis.ollama_support import (
     CALL,
     CHAT,

@@ -19,13 +19,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from enginebay.apis.response_store.answers_file import AnswersFile
-from enginebay.apis.response_store.memory_store import MemoryStore
-from enginebay.apis.response_store.open_store import open_store
-from enginebay.apis.response_store.retention import Limits
-from enginebay.apis.response_store.sqlite_store import SqliteStore
-from enginebay.apis.response_store.store import ResponseStore, StoredResponse
-from enginebay.config.schema import ServerConfig
+from enginebay_responses.settings import ResponsesSettings
+from enginebay_responses.store.answers_file import AnswersFile
+from enginebay_responses.store.memory_store import MemoryStore
+from enginebay_responses.store.open_store import open_store
+from enginebay_responses.store.retention import Limits
+from enginebay_responses.store.sqlite_store import SqliteStore
+from enginebay_responses.store.store import ResponseStore, StoredResponse
 
 MANY = Limits(entries=100_000, bytes=1_000_000_000, seconds=1e9)
 Json = dict[str, Any]
@@ -50,8 +50,8 @@ def answer(
 
 
 def opened(path: Path, *, base: Path = Path(), **limits: Any) -> ResponseStore:
-    keys = {f"response_store_{name}": value for name, value in limits.items()}
-    store = open_store(ServerConfig(response_store=str(path), **keys), base)
+    keys = {f"store_{name}": value for name, value in limits.items()}
+    store = open_store(ResponsesSettings(store=str(path), **keys), base)
     assert store
     return store
 
@@ -186,7 +186,7 @@ async def test_larger_than_all(
     assert await found(store, range(4)) == [1]  # which did not have to go for it
     assert "resp_2 cannot be kept" in caplog.text
     assert "resp_3 cannot be kept" in caplog.text
-    assert "server.response_store_bytes is 1000" in caplog.text
+    assert "responses.store_bytes is 1000" in caplog.text
     await store.close()
 
 
@@ -668,4 +668,4 @@ async def test_an_answer_that_is_damaged(
 
 
 def test_off() -> None:
-    assert open_store(ServerConfig(response_store="off"), Path()) is None
+    assert open_store(ResponsesSettings(store="off"), Path()) is None

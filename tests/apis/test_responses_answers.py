@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginebay import ReasoningDelta, RefusalDelta
-from enginebay.apis.schemas.responses_answer import ResponseObject
-from enginebay.apis.schemas.responses_body import ResponsesRequest
 from enginebay.config.sampling_fields import SamplingFields
+from enginebay_responses.answer_bodies import ResponseObject
+from enginebay_responses.request_bodies import ResponsesRequest
 from tests.api.test_chats import serving
 from tests.apis.response_events import (
     PATH,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginebay.apis.schemas.responses_body import ResponsesRequest
+from enginebay_responses.request_bodies import ResponsesRequest
 from tests.api.test_bad_input import NAMES, NOT_JSON, WRONG
 from tests.apis.response_events import PATH, Saying, checked, error_of, saying
 

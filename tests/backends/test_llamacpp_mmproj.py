@@ -18,7 +18,7 @@ from enginebay import (
     Media,
     UnsupportedParameterError,
 )
-from enginebay_llamacpp.backend import create, register_backend
+from enginebay_llamacpp.backend import create, register_backends
 from enginebay_llamacpp.engine import LlamaCppEngine
 from enginebay_llamacpp.files import find_mmproj
 from enginebay_llamacpp.loading import load_engine
@@ -91,7 +91,7 @@ def test_only_models_are_recognised(tmp_path: Path) -> None:
         assert callable(more["serves"])
         seen[name] = more["serves"]
 
-    register_backend(register)  # type: ignore[arg-type]
+    register_backends(register)  # type: ignore[arg-type]
     path = write_pair("llava", tmp_path / "pair")
     alone = write_mlp(tmp_path / "mmproj.gguf")
     assert seen["llamacpp"](path)

@@ -8,7 +8,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic_core import PydanticSerializationError, to_json
 
-from enginebay.apis.ollama.compose_ollama import LineComposer, chat_line
 from enginebay.chat.answer.compose_chat import ChatComposer
 from enginebay.chat.answer.compose_openai import Head, OpenAIComposer, UsageForm
 from enginebay.chat.answer.compose_text import Shown, TextComposer
@@ -29,6 +28,7 @@ from enginebay.contract.types import (
     TopLogprob,
     Update,
 )
+from enginebay_ollama.composer import LineComposer, chat_line
 
 HEAD = Head("chatcmpl-\"1'[7]", "a\\model[7]", "fp")
 CHOICES = 3

@@ -208,7 +208,7 @@ def test_a_start_that_fails_creates_nothing(start_serving: StartServing) -> None
         for settings in (
             f"host: 127.0.0.1, port: {port}",
             f"host: 127.0.0.1, port: {port}, auth: required",
-            f"port: 0, ollama_port: {port}",
+            f"port: 0, second_port: {port}",
             f"port: {port}, usage_file: usage.db, capture: captured",
         ):
             Path("config.yml").write_text(f"server: {{{settings}}}\n", encoding="utf-8")

@@ -133,8 +133,8 @@ def test_places_where_no_socket_can_be(tmp_path: Path, name: str, message: str) 
         ({"host": "0.0.0.0"}, "admin"),
         ({"unix_socket_access": "group"}, "required"),
         ({"unix_socket_access": "all"}, "required"),
-        ({"ollama_port": 11434}, "admin"),
-        ({"ollama_port": 11434, "host": "0.0.0.0"}, "required"),
+        ({"second_port": 11434}, "admin"),
+        ({"second_port": 11434, "host": "0.0.0.0"}, "required"),
         ({"trusted_proxies": ["unix"]}, "required"),
     ],
 )
@@ -148,7 +148,7 @@ def test_tls_and_commands_that_talk_to_it(start_serving: StartServing, run: Run)
     """The certificate of the config is believed, though nobody has signed it."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    write_config(TLS.replace("port: 0", f"port: {port}\n  ollama_port: 0"))
+    write_config(TLS.replace("port: 0", f"port: {port}\n  second_port: 0"))
     serving = start_serving()
     lines = serving.lines_until("Model +good")
     urls = re.findall(r"https?://127\.0\.0\.1:\d+", "\n".join(lines))
@@ -161,7 +161,7 @@ def test_tls_and_commands_that_talk_to_it(start_serving: StartServing, run: Run)
     Path("config.yml").write_text(config.partition("models:")[0], encoding="utf-8")
     assert run("models", "inspect", "good", "--memory").exit_code == 0, "the server has it"
     Path("config.yml").write_text(config, encoding="utf-8")
-    ollama = next(line for line in lines if line.startswith("Ollama URL")).split()[-1]
+    ollama = next(line for line in lines if line.startswith("Second URL")).split()[-1]
     assert httpx2.get(f"{ollama}/api/version", verify=False).status_code == 200
     unknown = run("chat", "hi", "--url", urls[0])
     assert unknown.exit_code == 1, "without the config its certificate is not known"

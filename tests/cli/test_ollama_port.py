@@ -1,4 +1,4 @@
-"""`server.ollama_port`: a second port for clients of Ollama."""
+"""`server.second_port`: a second port for clients of Ollama."""
 
 import os
 import re
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("plugin")
 CONFIG = """\
 server:
   port: 0
-  ollama_port: {port}
+  second_port: {port}
   auth: none
   apis: [{apis}]
 models:
@@ -33,7 +33,7 @@ def test_both_ports_are_the_same_server(start_serving: StartServing) -> None:
     write_config(0)
     serving = start_serving()
     lines = serving.lines_until("Model +good")
-    urls = dict(re.findall(r"(OpenAI|Ollama) URL +(http://127\.0\.0\.1:\d+)", "\n".join(lines)))
+    urls = dict(re.findall(r"(OpenAI|Second) URL +(http://127\.0\.0\.1:\d+)", "\n".join(lines)))
     assert len(set(urls.values())) == 2
     for url in urls.values():
         with httpx2.Client(base_url=url) as http:
@@ -44,12 +44,27 @@ def test_both_ports_are_the_same_server(start_serving: StartServing) -> None:
     assert "Traceback" not in serving.log
 
 
-def test_a_port_for_an_api_that_there_is_not(run: Run) -> None:
-    write_config(0, apis="messages")
-    result = run("serve")
-    assert result.exit_code != 0
+def test_the_old_name_of_the_key(run: Run) -> None:
+    write_config(0)
+    config = Path("config.yml").read_text(encoding="utf-8").replace("second_port", "ollama_port")
+    Path("config.yml").write_text(config, encoding="utf-8")
+    result = run("config", "check")
     text = " ".join(result.output.split())
-    assert text == "config.yml:3: server.ollama_port: needs `ollama` among `server.apis`"
+    assert result.exit_code == 0, text
+    assert "config.yml:3: server.ollama_port: this key is now `server.second_port`" in text
+    assert "second_port: 0" in run("config", "show").stdout
+    Path("config.yml").write_text(config.replace("ollama_port: 0", "ollama_port: -1"), "utf-8")
+    result = run("config", "check")
+    assert result.exit_code == 2
+    assert "config.yml:3: server.ollama_port: " in " ".join(result.output.split())
+
+
+def test_an_api_that_there_is_not(run: Run) -> None:
+    write_config(0, apis="messages, olama")
+    result = run("serve")
+    assert result.exit_code == 2
+    text = " ".join(result.output.split())
+    assert text == "config.yml:5: server.apis[1]: no API 'olama'; did you mean 'ollama'?"
 
 
 def test_a_port_that_is_taken(run: Run) -> None:
@@ -60,4 +75,4 @@ def test_a_port_that_is_taken(run: Run) -> None:
     assert result.exit_code != 0
     text = " ".join(result.output.split())
     assert f"port {port} is already in use (set in config.yml line 3)" in text
-    assert "server.ollama_port" in text
+    assert "server.second_port" in text

@@ -46,6 +46,8 @@ def test_a_file_or_folder(run: Run, tmp_path: Path) -> None:
     (tmp_path / "models" / "mine").mkdir(parents=True)
     assert run("run", "mine", "Hi", *SCRIPTED).stdout == "Hello, world\n"  # of `model_dir`
     assert not Path("keys.yml").exists()
+    Path("config.yml").write_text("plugins: {blocked: [page]}\n", encoding="utf-8")
+    assert re.search(r"is served at \S+/v1\n", run("run", "script", "Hi", "--port", "0").stderr)
 
 
 @pytest.mark.usefixtures("of_gguf")

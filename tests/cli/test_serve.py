@@ -90,6 +90,15 @@ def test_serve(start_serving: StartServing) -> None:
 
 
 @posix
+@pytest.mark.usefixtures("plugin")
+def test_a_page_that_is_blocked_is_not_announced(start_serving: StartServing) -> None:
+    Path("config.yml").write_text(CONFIG + "plugins: {blocked: [page]}\n", encoding="utf-8")
+    lines = start_serving().lines_until("Model +broken")
+    assert any(line.startswith("OpenAI URL") for line in lines)
+    assert not [line for line in lines if line.startswith(("Page", "API docs"))]
+
+
+@posix
 @pytest.mark.parametrize("stuck", [False, True])
 def test_ctrl_c_again(start_serving: StartServing, stuck: bool) -> None:
     """The second ends what runs, the third does not wait even for that; no traceback either way."""

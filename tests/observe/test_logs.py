@@ -67,6 +67,7 @@ def test_every_line_of_a_request_has_its_id(serve_scripted: ServeScripted) -> No
     assert access["time"].endswith("Z")
 
 
+@pytest.mark.wing("page")
 def test_what_machines_ask_is_quiet(serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["a"])
     log = start()
@@ -78,6 +79,7 @@ def test_what_machines_ask_is_quiet(serve_scripted: ServeScripted) -> None:
     assert paths == [("/v1/models", 200), ("/a%0Ab", 404)]
 
 
+@pytest.mark.wing("messages", "ollama", "responses")
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize(
     ("path", "body"),

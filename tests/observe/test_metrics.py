@@ -77,6 +77,7 @@ def test_times_between_tokens() -> None:
         assert scraped(server, "engine_steps_total", **MODEL) is None
 
 
+@pytest.mark.wing("kobold", "ollama")
 def test_labels_are_never_what_clients_send(serve_scripted: ServeScripted) -> None:
     server = serve_scripted(["a"])
     server.http.post("/v1/chat/completions", json={**CHAT, "model": "s3cret"})

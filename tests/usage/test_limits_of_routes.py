@@ -81,6 +81,7 @@ def message_of(path: str, body: Any) -> Any:
     return body["error"]["message"]
 
 
+@pytest.mark.wing("kobold", "messages", "ollama", "responses", "tei")
 @pytest.mark.parametrize(("path", "model", "body"), ROUTES)
 def test_a_limit_is_refused_in_the_form_of_each_api(
     spent: Server, path: str, model: str, body: dict[str, Any]
@@ -98,6 +99,7 @@ def test_a_limit_is_refused_in_the_form_of_each_api(
     assert int(other.headers["x-ratelimit-remaining-tokens"]) < 10**9
 
 
+@pytest.mark.wing("kobold", "llama_server", "messages", "responses")
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -149,6 +151,7 @@ def test_nothing_is_loaded_for_a_key_that_has_no_tokens(spent: Server) -> None:
     assert states["endless"] == "unloaded"
 
 
+@pytest.mark.wing("llama_server", "messages", "responses")
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [

@@ -158,6 +158,7 @@ def usage(server: Server, asking: str, **query: Any) -> Json:
     return found
 
 
+@pytest.mark.wing("kobold", "messages", "ollama", "responses", "tei")
 @pytest.mark.parametrize("number", range(len(ROUTES)), ids=lambda n: f"{ROUTES[n][0]}-{n}")
 def test_usage_is_what_the_answers_say(server: Server, number: int) -> None:
     path, model, body, read = ROUTES[number]

@@ -16,6 +16,8 @@ from enginebay.chat.answer.account import Used
 from enginebay.config.load import load_config
 from enginebay.config.problems import ConfigError
 from enginebay.config.schema import Config
+from enginebay.models.check_config import check_config
+from enginebay.plugins import Plugins
 from enginebay.server.usage.usage_file import Slot, read_usage, usage_path
 from enginebay.server.usage.usage_records import UsageRecords
 
@@ -305,13 +307,20 @@ def test_where_the_file_is(tmp_path: Path) -> None:
     assert usage_path(Config()) is None, "there is no config that it could be beside"
 
 
+@pytest.mark.wing("responses")
 def test_it_is_a_file_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "config.yml"
-    for other in ("keys_file", "response_store"):
-        path.write_text(f"server:\n  {other}: a.db\n  usage_file: a.db\n", "utf-8")
-        with pytest.raises(ConfigError) as caught:
-            load_config(path)
-        [problem] = caught.value.problems
-        assert str(problem) == (
-            f"{path}:3: server.usage_file: must be another file than `server.{other}`, not 'a.db'"
-        )
+    path.write_text("server:\n  keys_file: a.db\n  usage_file: a.db\n", "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    [problem] = caught.value.problems
+    assert str(problem) == (
+        f"{path}:3: server.usage_file: must be another file than `server.keys_file`, not 'a.db'"
+    )
+    path.write_text("server:\n  usage_file: a.db\nresponses:\n  store: a.db\n", "utf-8")
+    [problem] = check_config(load_config(path), Plugins())
+    said = "must be another file than `server.usage_file`"
+    assert str(problem) == f"{path}:4: responses.store: {said}"
+    path.write_text("server:\n  response_store: a.db\n  usage_file: a.db\n", "utf-8")
+    [problem] = check_config(load_config(path), Plugins())
+    assert str(problem) == f"{path}:2: server.response_store: {said}"

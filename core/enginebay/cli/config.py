@@ -27,6 +27,7 @@ def check(config: ConfigOption = None) -> None:
     """
     from enginebay.config.load import load_valid_part
     from enginebay.config.problems import ConfigError, further, in_order
+    from enginebay.config.wing_sections import active_wings
     from enginebay.models.check_config import check_config, without_saved_kv
     from enginebay.models.files.model_folder import folder_of
 
@@ -34,17 +35,22 @@ def check(config: ConfigOption = None) -> None:
         settings, problems = load_valid_part(config)
     except ConfigError as error:
         fail(error.problems, code=2)
-    plugins = load_plugins(settings)
+    plugins = load_plugins(settings, quiet=True)
     certificate, of_listening = listening(settings)
     folder = folder_of(settings, plugins)
     wrong, refused = folder.problems()
     found = [*check_config(settings, plugins), *of_listening, *_of_keys(settings), *wrong]
     problems += further(problems, found)
     warnings: list[object] = [*settings.origins.notices, *refused]
+    warnings += (
+        f"plugin {each.name} ({each.source}): {each.error or each.misfit}"
+        for each in plugins.found
+        if each.error or each.misfit
+    )
     if certificate and (warning := certificate.warning(time.time())):
         warnings.append(warning)
     in_folder = [model.backend for model in folder.models().values()]
-    here = [model.backend for model in settings.models if not model.cluster]
+    here = [model.backend for model in settings.models]
     lacking = lacking_libraries(here, plugins)
     warnings += (
         f"{folder.root}: {lacks}"
@@ -59,6 +65,8 @@ def check(config: ConfigOption = None) -> None:
     if settings.loading.from_model_dir:
         names += folder.names()
     stdout().print(f"{settings.origins.file} is valid; models: {', '.join(names) or 'none'}")
+    wings = ", ".join(wing.name for wing in active_wings(settings, plugins))
+    stdout().print(f"wings: {wings or 'none'}")
     if without := without_saved_kv(settings, plugins):
         stdout().print(
             "loading.cache_ram and cache_dir have no effect on models whose backend cannot save "
@@ -86,12 +94,10 @@ def reload(url: UrlOption = None, config: ConfigOption = None, api_key: KeyOptio
 
     Running answers are not disturbed. A config that is invalid changes nothing.
     """
-    from enginebay.cli.client import require_success, running_server
+    from enginebay.cli.client import body_of, running_server
 
     with running_server(url, config, api_key) as http:
-        answer = http.post("/v1/config/reload")
-    require_success(answer)
-    done = answer.json()
+        done = body_of(http.post("/v1/config/reload"))
     said = [f"models {what}: {', '.join(done[what])}" for what in _CHANGES if done[what]]
     for line in said or ["no model has changed"]:
         stdout().print(line)

@@ -10,9 +10,7 @@ import typer
 
 from enginebay.cli import (
     chat,
-    cluster,
     config,
-    conformance,
     download,
     health,
     inspect_model,
@@ -21,11 +19,13 @@ from enginebay.cli import (
     loading_models,
     models,
     new_plugin,
+    plugin_packages,
     plugins,
     replay,
     run,
     serve,
 )
+from enginebay.cli.console import stderr
 from enginebay.plugins import wings_of_enginebay
 
 
@@ -56,10 +56,11 @@ def program() -> typer.Typer:
     of_plugins = typer.Typer(invoke_without_command=True)
     of_plugins.callback()(plugins.plugins)
     of_plugins.command("list")(plugins.list_plugins)
+    of_plugins.command("add")(plugin_packages.add)
+    of_plugins.command("remove")(plugin_packages.remove)
     of_plugins.command("formats")(plugins.list_formats)
     of_plugins.command("new")(new_plugin.new)
     app.add_typer(of_plugins, name="plugins")
-    app.command("conformance")(conformance.conformance)
     of_keys = typer.Typer(help="The API keys of the keys file.", no_args_is_help=True)
     of_keys.command("list")(keys.list_keys)
     of_keys.command("add")(keys.add)
@@ -67,17 +68,16 @@ def program() -> typer.Typer:
     of_keys.command("rotate")(keys.rotate)
     of_keys.command("usage")(key_usage.usage)
     app.add_typer(of_keys, name="keys")
-    of_cluster = typer.Typer(
-        help="Machines that run engines together, and what runs there.", no_args_is_help=True
-    )
-    of_cluster.command("up")(cluster.up)
-    of_cluster.command("join")(cluster.join)
-    of_cluster.command("status")(cluster.status)
-    of_cluster.command("down")(cluster.down)
-    app.add_typer(of_cluster, name="cluster")
     for name, wing in wings_of_enginebay().items():
-        if (commands := wing.commands()) is not None:
+        try:
+            commands = wing.commands()
+        except Exception as error:
+            stderr().print(f"the wing {name} has no commands: {type(error).__name__}: {error}")
+            continue
+        if isinstance(commands, typer.Typer):
             app.add_typer(commands, name=name)
+        elif commands is not None:
+            app.command(name)(commands)
     app.command("replay")(replay.replay)
     of_config = typer.Typer(
         help="Check, show, describe or reload the config.", no_args_is_help=True
@@ -87,7 +87,7 @@ def program() -> typer.Typer:
     of_config.command("schema")(config.schema)
     of_config.command("reload")(config.reload)
     app.add_typer(of_config, name="config")
-    panel = "As in Ollama"
+    panel = "Short names"
     app.command("list", rich_help_panel=panel)(models.list_models)
     app.command("ps", rich_help_panel=panel)(models.ps)
     app.command("pull", rich_help_panel=panel)(download.download)

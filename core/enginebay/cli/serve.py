@@ -105,6 +105,7 @@ def serve_until_stopped(
 
 def _print_summary(app: Any, config: Config, keys: str, sockets: Sequence[socket.socket]) -> None:
     from enginebay.server.http.sockets import scheme_of, unix_path, url_of, urls_elsewhere
+    from enginebay.server.running_wings import ask
     from enginebay.server.services import services_of
 
     console, host, scheme = stdout(), config.server.host, scheme_of(config)
@@ -115,13 +116,14 @@ def _print_summary(app: Any, config: Config, keys: str, sockets: Sequence[socket
         url = urls[0]
         console.print(f"Enginebay {app.version} listens on {url}; Ctrl-C stops it", style="bold")
         console.print(f"OpenAI URL  {url}/v1")
-    if config.server.ollama_port is not None:
-        console.print(f"Ollama URL  {urls[1]}")
+    if config.server.second_port is not None:
+        console.print(f"Second URL  {urls[1]}")
     if not path:
-        console.print(f"Page        {url}")
+        for wing in services_of(app).wings:
+            for label, below in ask(wing, wing.links).items():
+                console.print(f"{label:<12}{url}{below}")
         if elsewhere := urls_elsewhere(host, sockets[0].getsockname()[1], scheme):
             console.print(f"Elsewhere   {', '.join(elsewhere)}")
-        console.print(f"API docs    {url}/docs")
     console.print(f"API keys    {keys}")
     models = services_of(app).models
     for model in models.listed():

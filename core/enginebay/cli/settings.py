@@ -54,13 +54,18 @@ def read_config(path: Path | None, overrides: Mapping[str, object] | None = None
 
 def load_plugins(config: Config, *, quiet: bool = False) -> Plugins:
     """The plugins of a config. `quiet`: do not also log those left out."""
-    from enginebay.config.schema import resolved_path
     from enginebay.plugins import Plugins
 
     if quiet:
         logging.getLogger("enginebay.plugins").addHandler(logging.NullHandler())
-    folder = Path(resolved_path(config.plugins.folder, config.base))
-    return Plugins(folder=folder, blocked=config.plugins.blocked)
+    return Plugins(folder=plugins_folder(config), blocked=config.plugins.blocked)
+
+
+def plugins_folder(config: Config) -> Path:
+    """The folder of single-file plugins."""
+    from enginebay.config.schema import resolved_path
+
+    return Path(resolved_path(config.plugins.folder, config.base))
 
 
 def model_at(path: Path, backend: str | None, plugins: Plugins) -> ModelConfig:

@@ -1,4 +1,4 @@
-"""How long a model stays loaded, as clients of Ollama and LM Studio say it."""
+"""How long a model stays loaded, as clients say it."""
 
 import re
 from math import inf, isnan

@@ -51,6 +51,12 @@ class ListeningConfig(Section):
         default=[],
         description="Addresses and networks whose X-Forwarded headers are believed, and unix.",
     )
+    second_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="A second port, for clients that look at one of their own; none if unset.",
+    )
     tls_cert: Text | None = Field(
         None, description="Certificate chain (PEM) for HTTPS; read again when the file changes."
     )

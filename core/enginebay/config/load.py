@@ -15,11 +15,17 @@ from enginebay.config.messages import explain
 from enginebay.config.names import name_problems, without_likes
 from enginebay.config.origins import Origins, Place
 from enginebay.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
-from enginebay.config.schema import Config, ModelConfig
+from enginebay.config.schema import Config
 from enginebay.config.section import Section
 from enginebay.config.tabbyapi import settings_of_tabbyapi
 from enginebay.config.walk import Schema, existing
-from enginebay.config.wing_sections import whole_config, with_moved_keys, without_absent_wings
+from enginebay.config.wing_sections import (
+    moved_in_models,
+    whole_config,
+    whole_model,
+    with_moved_keys,
+    without_absent_wings,
+)
 from enginebay.plugins import wings_of_enginebay
 
 DEFAULT_PATH = Path("config.yml")
@@ -65,8 +71,10 @@ def load_valid_part(
             problems.append(Problem(name, key_text(key), str(error)))
     data, notices = without_absent_wings(data)
     data, moved = with_moved_keys(data, wings_of_enginebay().values())
-    origins = Origins(path, document, set_by, places, overrides or {}, moved)
+    in_models, notices_of_models = moved_in_models(data, wings_of_enginebay().values())
+    origins = Origins(path, document, set_by, places, overrides or {}, moved | in_models)
     notices += (str(origins.problem(new, f"this key is now `{key_text(new)}`")) for new in moved)
+    notices += (str(origins.problem(*each)) for each in notices_of_models)
     origins = replace(origins, notices=notices)
     of_names = list(name_problems(data, origins.named))
     problems += [origins.problem(*each) for each in of_names]
@@ -93,7 +101,7 @@ def _valid_part(data: Mapping[Any, Any]) -> Config:
     entries = data.get("models")
     models = [
         _without_mistakes(
-            ModelConfig,
+            whole_model(),
             each if isinstance(each, dict) else {},
             dict.fromkeys(("name", "backend"), f"model {index}"),
         )

@@ -1,7 +1,7 @@
 """Fields of other servers that have no effect here, and their values that ask for nothing.
 
-The names are those of OpenAI, vLLM, SGLang, llama.cpp, KoboldCpp, Ollama, TabbyAPI,
-text-generation-webui and transformers. SillyTavern sends many of them with every request, switched
+The names come from OpenAI, vLLM, SGLang, llama.cpp, TabbyAPI, text-generation-webui, transformers
+and others. SillyTavern sends many of them with every request, switched
 off.
 """
 

@@ -66,7 +66,10 @@ class Origins:
 
     def _written(self, path: KeyPath) -> KeyPath:
         """The path that the file has for a path of today."""
-        return (*self.moved[path[:2]], *path[2:]) if path[:2] in self.moved else path
+        for end in range(len(path), 0, -1):
+            if path[:end] in self.moved:
+                return (*self.moved[path[:end]], *path[end:])
+        return path
 
     def named(self, path: KeyPath) -> str:
         """A key, and its place if there are several files."""

@@ -12,8 +12,6 @@ from pydantic import (
     model_validator,
 )
 
-from enginebay.config.apis import ApisConfig
-from enginebay.config.cluster import ClusterConfig, PlacementConfig
 from enginebay.config.listening import ListeningConfig
 from enginebay.config.loading import LoadingConfig
 from enginebay.config.media import MediaConfig
@@ -57,6 +55,10 @@ class HttpConfig(Section):
     auth: Literal["auto", "required", "admin", "none"] = Field(
         "auto",
         description="Who needs a key: auto, required (all), admin (for admin routes) or none.",
+    )
+    apis: list[Text] | None = Field(
+        None,
+        description="APIs to serve beside chats and completions; all of them if unset.",
     )
     share_prefixes: bool = Field(
         False,
@@ -112,7 +114,7 @@ class HttpConfig(Section):
     ping_interval: float = Field(
         15,
         gt=0,
-        description="Seconds without a token after which a stream gets a ping; Ollama's get none.",
+        description="Seconds without a token after which a stream of events gets a ping.",
     )
     request_id_from: Literal["header", "request_id", "user"] = Field(
         "header",
@@ -162,7 +164,7 @@ class HttpConfig(Section):
     )
 
 
-class ServerConfig(ListeningConfig, UsageConfig, ApisConfig, MediaConfig, HttpConfig):
+class ServerConfig(ListeningConfig, UsageConfig, MediaConfig, HttpConfig):
     """Where the server listens and who may use it."""
 
 
@@ -282,9 +284,6 @@ class ModelConfig(Section):
         ge=0,
         description="Seconds that a request may wait in the queue; then 429. 0 is any time.",
     )
-    cluster: PlacementConfig | None = Field(
-        None, description="Run engines of the model on the cluster's machines; unset: on this one."
-    )
     options: dict[str, Any] = Field(
         default={}, description="Options of the backend; each backend has its own."
     )
@@ -317,9 +316,6 @@ class Config(Section):
     loading: LoadingConfig = Field(
         default_factory=LoadingConfig,
         description="How many models are in memory at once, and how requests wait for them.",
-    )
-    cluster: ClusterConfig | None = Field(
-        None, description="The cluster of this server, for engines on other machines; unset: none."
     )
     plugins: PluginsConfig = Field(
         default_factory=PluginsConfig,

@@ -19,7 +19,6 @@ class UsageConfig(Section):
     @field_validator("usage_file")
     @classmethod
     def _is_a_file_of_its_own(cls, file: str, found: ValidationInfo) -> str:
-        for other in ("response_store", "keys_file"):
-            if file != "off" and file == found.data.get(other):
-                raise ValueError(f"must be another file than `server.{other}`")
+        if file != "off" and file == found.data.get("keys_file"):
+            raise ValueError("must be another file than `server.keys_file`")
         return file

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable
 from functools import cache
+from itertools import product
 from typing import Any
 
 from pydantic import Field, create_model, model_validator
 
 from enginebay.config.environment import with_value
+from enginebay.config.names import without_likes
 from enginebay.config.problems import KeyPath
-from enginebay.config.schema import Config
+from enginebay.config.schema import Config, ModelConfig
+from enginebay.config.walk import existing
 from enginebay.contract.wing import Wing
-from enginebay.plugins import WINGS, is_there, name_of, wings_of_enginebay
+from enginebay.plugins import WINGS, Plugins, name_of, why_absent, wings_of_enginebay
 
 
 @cache
@@ -33,7 +36,64 @@ def whole_config() -> type[Config]:
         return with_moved_keys(data, wings)[0]
 
     validators: dict[str, Any] = {"use_moved_keys": model_validator(mode="before")(use_moved_keys)}
-    return create_model("Config", __base__=Config, __validators__=validators, **sections)
+    models: Any = (list[whole_model()], Config.model_fields["models"])  # type: ignore[misc]
+    return create_model(
+        "Config", __base__=Config, __validators__=validators, models=models, **sections
+    )
+
+
+@cache
+def whole_model() -> type[ModelConfig]:
+    """The class of a model's entry: `ModelConfig`, which also takes what wings had there before."""
+    wings = [wing for wing in wings_of_enginebay().values() if wing.model_settings]
+    sections: dict[str, Any] = {
+        wing.name: (
+            wing.model_settings | None,
+            Field(
+                None,
+                description=f"The form that `backend: {wing.name}` had before.",
+                exclude=True,  # `translate` has made options of it
+                json_schema_extra={"deprecated": True},
+            ),
+        )
+        for wing in wings
+        if wing.model_settings
+    }
+
+    def translate(model: ModelConfig) -> ModelConfig:
+        for wing in wings:
+            if (section := getattr(model, wing.name)) is not None:
+                wing.translate_model(model, section)
+                setattr(model, wing.name, None)
+                model.model_fields_set.discard(wing.name)
+        return model
+
+    validators: dict[str, Any] = {"translate": model_validator(mode="after")(translate)}
+    return create_model("ModelConfig", __base__=ModelConfig, __validators__=validators, **sections)
+
+
+def moved_in_models(
+    data: Any, wings: Iterable[Wing]
+) -> tuple[dict[KeyPath, KeyPath], list[tuple[KeyPath, str]]]:
+    """By each new path of a model with an old section the old path, and what its owner should know.
+
+    The notices are only about entries that have the section themselves, not by `like`.
+    """
+    found = data.get("models") if isinstance(data, dict) else None
+    entries = found if isinstance(found, list) else []
+    moved: dict[KeyPath, KeyPath] = {}
+    notices: list[tuple[KeyPath, str]] = []
+    for wing, (index, whole) in product(wings, enumerate(without_likes(entries))):
+        keys = wing.moved_in_models
+        if not (keys and isinstance(whole, dict) and whole.get(wing.name) is not None):
+            continue
+        for old, new in keys.items():
+            moved["models", index, *new.split(".")] = ("models", index, old)
+        if wing.name in entries[index]:
+            now = ", ".join(f"`{old}` is now `{new}`" for old, new in keys.items())
+            message = f"write `backend: {wing.name}` instead; {now}"
+            notices.append((("models", index, wing.name), message))
+    return moved, notices
 
 
 def with_moved_keys(data: Any, wings: Iterable[Wing]) -> tuple[Any, dict[KeyPath, KeyPath]]:
@@ -43,32 +103,37 @@ def with_moved_keys(data: Any, wings: Iterable[Wing]) -> tuple[Any, dict[KeyPath
     """
     moved: dict[KeyPath, KeyPath] = {}
     for wing in wings:
-        for dotted, key in wing.moved.items():
-            section, old = dotted.split(".")
+        for before, now in wing.moved.items():
+            section, old = before.split(".")
             inside = data.get(section) if isinstance(data, dict) else None
             if not isinstance(inside, dict) or old not in inside:
                 continue
-            value = inside[old]
+            value, new = inside[old], tuple(now.split("."))
             rest = {name: each for name, each in inside.items() if name != old}
             data = {**data, section: rest}
-            there = data.get(wing.name)
-            if value is not None and not (isinstance(there, dict) and key in there):
-                data = with_value(data, (wing.name, key), value)
-            moved[wing.name, key] = (section, old)
+            if value is not None and len(existing(data, new)) < len(new):
+                data = with_value(data, new, value)
+            moved[new] = (section, old)
     return data, moved
 
 
 def without_absent_wings(data: Any) -> tuple[Any, list[str]]:
-    """The data without the sections of wings that are not installed, and what these need."""
-    absent = [
-        (name_of(package), package)
-        for package in WINGS
-        if isinstance(data, dict) and name_of(package) in data and not is_there(package)
-    ]
-    rest = (
-        {key: value for key, value in data.items() if key not in dict(absent)} if absent else data
-    )
-    return rest, [
-        f"the section `{name}` needs the package {package}, which is not installed"
-        for name, package in absent
+    """The data without the sections of wings that cannot be used, and what these need."""
+    sections = {name_of(package): package for package in WINGS}
+    absent = {
+        name: f"the section `{name}` needs the package {sections[name]}, {reason}"
+        for name in (data if isinstance(data, dict) else ())
+        if name in sections and (reason := why_absent(sections[name]))
+    }
+    rest = {key: value for key, value in data.items() if key not in absent} if absent else data
+    return rest, list(absent.values())
+
+
+def active_wings(config: Config, plugins: Plugins) -> list[Wing]:
+    """The wings of a server: all that are registered, except APIs that the config leaves out."""
+    apis = config.server.apis
+    return [
+        wing
+        for wing in plugins.wings.values()
+        if apis is None or wing.name in apis or not wing.is_api
     ]

@@ -19,8 +19,7 @@
     │   └── TokenLimitError
     ├── QueueFullError 429
     ├── BackendUnavailableError 503
-    │   ├── ModelFailedError
-    │   └── ClusterError
+    │   └── ModelFailedError
     ├── RequestCancelledError 499
     │   ├── ServerStoppingError 503
     │   └── KeyRevokedError 401
@@ -278,12 +277,6 @@ class BackendUnavailableError(ServingError):
     status = 503
     type = "server_error"
     code = "backend_unavailable"
-
-
-class ClusterError(BackendUnavailableError):
-    """The cluster of this server cannot be reached, or did not do what it was asked."""
-
-    code = "cluster_unavailable"
 
 
 class ModelFailedError(BackendUnavailableError):

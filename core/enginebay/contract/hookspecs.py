@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator
 import pluggy
 
 from enginebay.contract.backend import Backend
-from enginebay.contract.cluster import Cluster, ClusterSettings
 from enginebay.contract.formats import ReasoningFormat, ToolFormat
 from enginebay.contract.registers import BackendRegister, Register
 from enginebay.contract.routes import RouteRegister
@@ -63,13 +62,4 @@ def generate(backend: Backend, request: GenerationRequest) -> AsyncGenerator[Del
     The built-in implementation comes last and returns `backend.generate(request)`. Replace it, or
     wrap it (`@hookimpl(wrapper=True)`) to observe, cache or meter the stream. Never an `async def`
     with `yield`: that is never None, so it would claim every request.
-    """
-
-
-@hookspec(firstresult=True)
-def make_cluster(settings: ClusterSettings) -> Cluster | None:
-    """Called once at start if the config has a section `cluster`, and by `enginebay cluster`.
-
-    The first result that is not None is used; the built-in implementation comes last. Import the
-    library in the `Cluster`'s methods, not here.
     """

@@ -64,7 +64,9 @@ class BackendEntry:
     that `enginebay chat --path` finds the backend; it looks at names and small files only.
     `estimate`: what memory a model will take, from its headers; without it, the size of its files
     is the estimate. `saves_kv`: it does what `BackendSettings.kv_store` says. `needs_path`: whether
-    a model needs a `path`; without one, `BackendSettings.path` is empty.
+    a model needs a `path`; without one, `BackendSettings.path` is empty. `elsewhere`: its engines
+    are those of another backend, on other machines. Its options have the name of that backend as
+    `engine`, and its options as `options`. Nothing of the model is looked for on this machine.
     """
 
     create: CreateBackend
@@ -74,6 +76,7 @@ class BackendEntry:
     estimate: EstimateMemory | None = None
     saves_kv: bool = False
     needs_path: bool = True
+    elsewhere: bool = False
 
     def missing(self) -> list[str]:
         """Which of the modules in `requires` are not installed, as of now; none is imported."""
@@ -92,7 +95,7 @@ class BackendRegister(Register[BackendEntry]):
     """`register(name, create)`, or with all that a `BackendEntry` may have:
 
     `register(name, create, OptionsModel, requires=["library"], serves=looks_like_mine,
-    estimate=what_it_takes, saves_kv=True, needs_path=False)`.
+    estimate=what_it_takes, saves_kv=True, needs_path=False, elsewhere=True)`.
     """
 
     def __init__(self) -> None:
@@ -109,6 +112,7 @@ class BackendRegister(Register[BackendEntry]):
         estimate: EstimateMemory | None = None,
         saves_kv: bool = False,
         needs_path: bool = True,
+        elsewhere: bool = False,
     ) -> None:
         if isinstance(create, BackendEntry):
             super().__call__(name, create)
@@ -125,7 +129,12 @@ class BackendRegister(Register[BackendEntry]):
             raise TypeError(
                 f"`estimate` of the backend {name!r} must be a function, not {estimate!r}"
             )
-        super().__call__(
-            name,
-            BackendEntry(create, options, tuple(requires), serves, estimate, saves_kv, needs_path),
+        entry = BackendEntry(
+            create, options, tuple(requires), serves, estimate, saves_kv, needs_path, elsewhere
         )
+        super().__call__(name, entry)
+
+    def run_elsewhere(self, name: str) -> bool:
+        """Whether the engines of this backend run on other machines."""
+        entry = self.get(name)
+        return entry is not None and entry.elsewhere

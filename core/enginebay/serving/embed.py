@@ -21,7 +21,6 @@ from enginebay.serving.schemas.embedding_bodies import (
     EmbeddingRequest,
     Inputs,
 )
-from enginebay.serving.schemas.tei_bodies import EmbedAnswer, EmbedRequest
 
 Vector = NDArray[np.float64]
 
@@ -30,9 +29,7 @@ async def embed(
     pooling: Pooling, body: EmbeddingRequest, running: RunningRequest
 ) -> Pooled[EmbeddingList]:
     """An embedding of each input, as `/v1/embeddings` answers."""
-    model = await _embedding_model(pooling, body, running)
-    ignored = _ignored(pooling, body, model, body.input)
-    prompts, vectors = await _embedded(pooling, model, body, "input", body.input, running)
+    model, prompts, vectors, ignored = await vectors_of(pooling, body, "input", body.input, running)
     as_text = body.encoding_format == "base64"
     answer = EmbeddingList(
         data=[
@@ -45,14 +42,17 @@ async def embed(
     return Pooled(answer, ignored)
 
 
-async def tei_embed(
-    pooling: Pooling, body: EmbedRequest, running: RunningRequest
-) -> Pooled[EmbedAnswer]:
-    """The same, as TEI's `/embed` answers."""
+async def vectors_of(
+    pooling: Pooling, body: EmbeddingFields, field: str, inputs: Inputs, running: RunningRequest
+) -> tuple[ServedModel, Prompts, list[Vector], list[str]]:
+    """Return the model, the prompts, the embedding of each input, and the ignored fields.
+
+    `field` names the field of the body that has the inputs.
+    """
     model = await _embedding_model(pooling, body, running)
-    ignored = _ignored(pooling, body, model, body.inputs)
-    _, vectors = await _embedded(pooling, model, body, "inputs", body.inputs, running)
-    return Pooled(EmbedAnswer([vector.tolist() for vector in vectors]), ignored)
+    ignored = _ignored(pooling, body, model, inputs)
+    prompts, vectors = await _embedded(pooling, model, body, field, inputs, running)
+    return model, prompts, vectors, ignored
 
 
 async def embedded(

@@ -1,7 +1,7 @@
 """Pictures, sounds and videos in the messages of a chat, in the spellings of several APIs.
 
 OpenAI's `image_url` and `input_audio`, the Responses API's `input_image`, Anthropic's `image` with
-a `source`, vLLM's and LLaMA-Factory's `audio_url` and `video_url`, and Ollama's `images` beside the
+a `source`, vLLM's and LLaMA-Factory's `audio_url` and `video_url`, and a list `images` beside the
 content.
 """
 
@@ -45,7 +45,7 @@ def media_parts(messages: Sequence[Message]) -> Iterator[MediaPart]:
     """All of the messages' items, in their order. `InvalidRequestError` for one without bytes."""
     for position, message in enumerate(messages):
         param = f"messages[{position}]"
-        for number, url in enumerate(ollama_images(message)):
+        for number, url in enumerate(picture_list(message)):
             where = f"{param}.images[{number}]"
             if not isinstance(url, str) or not url:
                 raise InvalidRequestError("an image is base64 or a URL, as a text", param=where)
@@ -55,7 +55,7 @@ def media_parts(messages: Sequence[Message]) -> Iterator[MediaPart]:
                 yield _read(part, f"{param}.content[{number}]")
 
 
-def ollama_images(message: Message) -> list[Any]:
+def picture_list(message: Message) -> list[Any]:
     """`images` of a message, which come before its text."""
     images = (message.model_extra or {}).get("images")
     return images if isinstance(images, list) else []

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from enginebay.chat.plan.media_parts import MediaPart, media_parts, ollama_images
+from enginebay.chat.plan.media_parts import MediaPart, media_parts, picture_list
 from enginebay.chat.plan.params import sampling_layers
 from enginebay.chat.plan.reasoning import (
     budget_tokens,
@@ -194,12 +194,12 @@ def _messages(messages: Sequence[Message]) -> Iterator[Json]:
 
 
 def _move_images(dumped: Sequence[dict[str, Any]], messages: Sequence[Message]) -> None:
-    """Ollama's `images` become parts of the content."""
+    """A list `images` becomes parts of the content."""
     parts = {part.param: part for part in media_parts(messages)}
     for position, (fields, message) in enumerate(zip(dumped, messages, strict=True)):
         images: list[Json] = [
             {"type": "image_url", "image_url": {"url": _named(parts[param])}}
-            for at in range(len(ollama_images(message)))
+            for at in range(len(picture_list(message)))
             if (param := f"messages[{position}].images[{at}]") in parts
         ]
         if images:

@@ -27,7 +27,7 @@ from typing import Any
 
 from enginebay.chat.plan.content_parts import Content, content_and_thought
 from enginebay.chat.plan.media_marks import Mark, Written
-from enginebay.chat.plan.media_parts import ollama_images
+from enginebay.chat.plan.media_parts import picture_list
 from enginebay.chat.schemas.messages import Message
 from enginebay.models.template.features import TemplateFeatures
 from enginebay.models.template.probe_messages import reasoning
@@ -104,7 +104,7 @@ def _template_message(
     notes: list[str],
 ) -> TemplateMessage:
     param = f"messages[{position}]"
-    read = {"content", "images"} if ollama_images(message) else {"content"}
+    read = {"content", "images"} if picture_list(message) else {"content"}
     fields = message.model_dump(exclude_none=True, exclude=read)
     if message.role == "developer" and not features.knows_developer:
         fields["role"] = "system"

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from enginebay.chat.plan.content_parts import read_keys
-from enginebay.chat.plan.media_parts import ollama_images
+from enginebay.chat.plan.media_parts import picture_list
 from enginebay.chat.schemas.chat_request import ChatCompletionRequest
 from enginebay.chat.schemas.messages import Message
 from enginebay.config.field_types import field_names
@@ -33,7 +33,7 @@ def _unknown(
     """The unknown keys of messages, tools and their parts, with the kind and path of each."""
     for position, message in enumerate(body.messages):
         place = f"messages[{position}]"
-        read = {"images"} if ollama_images(message) else set()
+        read = {"images"} if picture_list(message) else set()
         yield "messages", place, _without(message.model_extra, read)
         for number, part in enumerate(message.content if isinstance(message.content, list) else ()):
             unknown = _without(part.model_extra, read_keys(part))

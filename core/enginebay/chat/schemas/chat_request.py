@@ -292,7 +292,7 @@ class ChatCompletionRequest(GenerationBody):
 
     @property
     def effort(self) -> str | None:
-        """The reasoning effort: of `reasoning_effort`, or of Ollama's `think`."""
+        """The reasoning effort: of `reasoning_effort`, or of `think`."""
         if self.reasoning_effort is None and isinstance(self.think, str):
             return self.think
         return self.reasoning_effort

@@ -13,6 +13,9 @@ from enginebay.server.access.forwarded import TrustedProxies
 from enginebay.server.access.guard import needed
 from enginebay.server.access.hosts import is_allowed
 
+_SOCKET = {"http": "ws", "https": "wss"}
+"""The schemes of WebSockets."""
+
 
 class BehindProxy:
     """ASGI middleware, before all others but `Slashes`: takes `server.root_path` off paths, where
@@ -30,7 +33,7 @@ class BehindProxy:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on as it would be without proxies."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         peer = _peer(scope)
@@ -38,7 +41,7 @@ class BehindProxy:
         if said.client or peer == UNIX:
             scope["client"] = (said.client or peer, 0)
         if said.scheme:
-            scope["scheme"] = said.scheme
+            scope["scheme"] = said.scheme if scope["type"] == "http" else _SOCKET[said.scheme]
         headers = MutableHeaders(scope=scope)
         # Under a name that is refused a page may have made up the other one, too.
         believed = needed(self._server, scope) == "required"

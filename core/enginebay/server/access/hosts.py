@@ -33,7 +33,7 @@ def others_can_connect(server: ServerConfig) -> bool:
         return True
     if server.unix_socket and server.unix_socket_access != "owner":
         return True  # which is for the proxy of another user
-    by_tcp = server.unix_socket is None or server.ollama_port is not None
+    by_tcp = server.unix_socket is None or server.second_port is not None
     return by_tcp and not is_loopback(server.host)
 
 

@@ -3,9 +3,12 @@
 from importlib.metadata import PackageNotFoundError, metadata
 
 from fastapi import APIRouter, Request, Response
+from starlette.responses import PlainTextResponse
 
 from enginebay.server.access.auth import is_admin
 from enginebay.server.api.served import configured_model
+from enginebay.server.api_document import ApiDocument
+from enginebay.server.running_wings import ask
 from enginebay.server.schemas.about_bodies import (
     Api,
     GenerationSettings,
@@ -58,17 +61,22 @@ async def props(http: Request, model: str | None = None) -> Props:
     )
 
 
+async def greet(http: Request) -> Response:
+    """The greeting of an API at `/`, where browsers may get a page."""
+    return PlainTextResponse(services(http).greeting, headers={"Vary": "Accept"})
+
+
 @public.get("/openapi.json", include_in_schema=False)
 async def openapi(http: Request) -> Response:
     """The description of the API, with the path before it if a proxy has one."""
-    document = await services(http).api_document.below(http.state.prefix, http.app)
+    document = await services(http).kept(ApiDocument).below(http.state.prefix, http.app)
     return Response(document, media_type="application/json")
 
 
 @public.get("/.well-known/serviceinfo")
 async def service_info(http: Request) -> ServiceInfo:
     """What this software is and which APIs it has; needs no key."""
-    links = _links()
+    links, own = _links(), services(http).paths.is_own
     here = str(http.base_url.replace(path=f"{http.state.prefix}/"))
     homepage = links.get("homepage") or here
     apis = {
@@ -77,11 +85,11 @@ async def service_info(http: Request) -> ServiceInfo:
             version="1",
             rel_url="/v1",
             relative_url="/v1",
-            documentation=f"{http.state.prefix}/docs",
+            documentation=http.state.prefix + ("/docs" if own("GET", "/docs") else "/openapi.json"),
         )
     }
     for wing in services(http).wings:
-        apis |= {name: Api(**about) for name, about in wing.service_info().items()}
+        apis |= {name: Api(**about) for name, about in ask(wing, wing.service_info).items()}
     return ServiceInfo(
         software=Software(
             name=http.app.title,

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from enginebay.chat.schemas.read_body import Sent
 from enginebay.contract.errors import BackendUnavailableError, InvalidRequestError
+from enginebay.models.catalog import Loadable
 from enginebay.models.loading.entry import ModelEntry
 from enginebay.server.access.auth import needs
 from enginebay.server.api.loading import finished, named_in_folder
@@ -48,8 +49,10 @@ async def load_embedding_model(body: Sent[EmbeddingModelLoadRequest], http: Requ
     models = services(http).models
     device = body.embeddings_device
     asked = {**(body.model_extra or {}), "embeddings_device": device and device.lower()}
-    model, config, ignored = await services(http).loadable.prepare(
-        body.name, backend=body.backend, parameters=asked
+    model, config, ignored = (
+        await services(http)
+        .kept(Loadable)
+        .prepare(body.name, backend=body.backend, parameters=asked)
     )
     headers = unsupported_header(http, ignored)
     was_loaded = model.is_loaded

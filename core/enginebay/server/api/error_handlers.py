@@ -3,7 +3,7 @@
 import logging
 
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -20,6 +20,7 @@ def add_error_handlers(app: FastAPI) -> None:
     """Answer with our errors, FastAPI's, and whatever else is raised."""
     app.add_exception_handler(ServingError, _serving_error)
     app.add_exception_handler(RequestValidationError, _invalid_body)
+    app.add_exception_handler(WebSocketRequestValidationError, _invalid_body)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(ClientLeft, _client_left)
     app.add_exception_handler(ClientDisconnect, _client_left)
@@ -29,13 +30,15 @@ def add_error_handlers(app: FastAPI) -> None:
 
 async def _serving_error(http: Request, error: Exception) -> Response:
     assert isinstance(error, ServingError)
+    if http.scope["type"] == "websocket":
+        raise visible_error(http, error)  # `WebSocketRequest` refuses it or closes it
     return _response(http, visible_error(http, error))
 
 
 async def _invalid_body(http: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    found = error.errors()
-    value = dict(http.query_params) if found[0]["loc"][0] == "query" else error.body
+    assert isinstance(error, RequestValidationError | WebSocketRequestValidationError)
+    found, body = error.errors(), getattr(error, "body", None)
+    value = dict(http.query_params) if found[0]["loc"][0] == "query" else body
     problems = [{**each, "loc": each["loc"][1:]} for each in found]  # without "body" or "query"
     return _response(http, first_problem(problems, value))
 
@@ -47,7 +50,8 @@ async def _http_error(http: Request, error: Exception) -> Response:
         case 400 if isinstance(error.__cause__, ServingError):  # of `BodyReader`
             return await _serving_error(http, error.__cause__)
         case 404:
-            answer = InvalidRequestError(f"there is no route {http.method} {http.url.path}")
+            method = http.scope.get("method", "GET")  # of a WebSocket
+            answer = InvalidRequestError(f"there is no route {method} {http.url.path}")
         case 405:
             answer = InvalidRequestError(f"{http.url.path} does not allow {http.method}")
         case 413:
@@ -74,6 +78,7 @@ async def _client_left(http: Request, error: Exception) -> Response:
 
 
 async def _unexpected(http: Request, error: Exception) -> Response:
+    services(http).plugins.blame(error)  # it is logged by whoever calls this
     return _response(http, ServingError("an internal error; see the server's log"))
 
 

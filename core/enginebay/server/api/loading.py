@@ -11,7 +11,9 @@ from contextlib import aclosing
 from fastapi import APIRouter, Request, Response
 
 from enginebay.chat.schemas.read_body import Sent
+from enginebay.config.engines import engine_config
 from enginebay.contract.errors import BackendUnavailableError, InvalidRequestError
+from enginebay.models.catalog import Loadable
 from enginebay.models.loading.entry import ModelEntry
 from enginebay.models.tabbyapi_parameters import parameters_of
 from enginebay.server.access.auth import needs, reach
@@ -47,7 +49,9 @@ async def current_model(http: Request) -> CurrentModel:
     model = entry.served()
     template = model.templates.choose(with_tools=False)
     parameters = CardParameters(
-        **parameters_of(model.config, entry.context_length),
+        **parameters_of(
+            engine_config(model.config, services(http).plugins.backends), entry.context_length
+        ),
         prompt_template=template.template.name if template else None,
         prompt_template_content=template.template.source if template else None,
     )
@@ -67,7 +71,7 @@ async def named_in_folder(http: Request) -> list[NamedModel]:
     models = services(http).models
     if reach(http, "see_model_folder") == "none":
         return []
-    names = await asyncio.to_thread(services(http).loadable.folder.names)
+    names = await asyncio.to_thread(services(http).kept(Loadable).folder.names)
     listed = {model.name for model in models.listed()}
     now = int(time.time())
     return [NamedModel(id=name, created=now) for name in names if name not in listed]
@@ -82,7 +86,7 @@ async def switch_model(body: Sent[ModelLoadRequest], http: Request) -> Response:
     The answer is a stream of `LoadEvent`s, or with `stream: false` the last of them.
     """
     models = services(http).models
-    loadable = services(http).loadable
+    loadable = services(http).kept(Loadable)
     model, config, ignored = await loadable.prepare(
         body.name,
         backend=body.backend,
@@ -103,7 +107,7 @@ async def load_model(
 ) -> Response:
     """Load a model in addition to the others. Answers as `/v1/model/load` does."""
     models = services(http).models
-    loadable = services(http).loadable
+    loadable = services(http).kept(Loadable)
     body = body or LoadOptions()
     model, config, ignored = await loadable.prepare(
         model_id,

@@ -14,7 +14,6 @@ from enginebay.contract.errors import InvalidRequestError, ServingError, Unsuppo
 from enginebay.contract.types import Lora
 from enginebay.models.served import ServedModel
 from enginebay.server.access.auth import needs
-from enginebay.server.api.everywhere import everywhere
 from enginebay.server.api.served import known_model, served_model
 from enginebay.server.http.body_route import BodyRoute
 from enginebay.server.http.headers import unsupported_header
@@ -98,7 +97,7 @@ async def _everywhere(http: Request, model: ServedModel, change: Callable[[], Aw
     def loaded() -> list[tuple[str, float]]:
         return [(each.name, each.lora.scaling) for each in model.loras.loaded]
 
-    return await everywhere(http, "loras", model.config.name, change, loaded)
+    return await services(http).peers.change("loras", model.config.name, change, loaded)
 
 
 async def _load(model: ServedModel, wanted: dict[str, Lora]) -> dict[str, ServingError]:

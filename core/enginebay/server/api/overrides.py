@@ -12,7 +12,6 @@ from enginebay.models.loading.entry import ModelEntry
 from enginebay.models.overrides import Overrides, OverridesError
 from enginebay.models.presets import Preset, load_preset, preset_files
 from enginebay.server.access.auth import needs, reach
-from enginebay.server.api.everywhere import everywhere
 from enginebay.server.api.served import known_model
 from enginebay.server.http.body_route import BodyRoute
 from enginebay.server.schemas.switch_bodies import (
@@ -60,7 +59,7 @@ async def _use(http: Request, name: str | None, preset: Preset) -> OverrideList:
             services(http).models.use_preset(preset)
 
     value = (preset.name, preset.overrides.written)
-    await everywhere(http, "preset", model.name if model else None, use, lambda: value)
+    await services(http).peers.change("preset", model.name if model else None, use, lambda: value)
     return await _listed(http, await known_model(http, name))
 
 

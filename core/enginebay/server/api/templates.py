@@ -7,7 +7,6 @@ from enginebay.contract.errors import InvalidRequestError
 from enginebay.models.loading.entry import ModelEntry
 from enginebay.models.template.template_set import template_names
 from enginebay.server.access.auth import needs, reach
-from enginebay.server.api.everywhere import everywhere
 from enginebay.server.api.served import configured_model
 from enginebay.server.http.body_route import BodyRoute
 from enginebay.server.schemas.switch_bodies import (
@@ -62,7 +61,7 @@ async def _use(http: Request, model: ModelEntry, name: str | None) -> TemplateLi
     async def use() -> None:
         await model.use_template(name, services(http).plugins, services(http).config.base)
 
-    await everywhere(http, "template", model.name, use, lambda: name)
+    await services(http).peers.change("template", model.name, use, lambda: name)
     return TemplateList(data=_used(model))
 
 

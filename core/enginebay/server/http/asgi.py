@@ -12,6 +12,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+STARTS = ("http.response.start", "websocket.http.response.start", "websocket.accept")
+"""The messages that begin an answer. The last one accepts a WebSocket, with the status 101."""
+
 DIRECT_BODY = "enginebay.direct_body"
 """The extension of a server that has a `DirectBody` for a request's answer.
 

@@ -1,15 +1,12 @@
 """The id of a request: the client's where it sends one, else a UUID."""
 
-import re
-
 from fastapi import Request
 
 from enginebay.chat.answer.running import RunningRequest
 from enginebay.chat.schemas.generation_request import GenerationBody
 from enginebay.server.http.track import running_request
+from enginebay.server.http.web_socket import REQUEST_ID
 from enginebay.server.services import services
-
-_REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
 
 def request_id(http: Request, body: GenerationBody | None = None) -> str:
@@ -21,7 +18,7 @@ def request_id(http: Request, body: GenerationBody | None = None) -> str:
     first = getattr(body, source) if body and source != "header" else None
     in_body = body.request_id if body else None
     for sent in (first, http.headers.get("x-request-id"), in_body):
-        if sent and _REQUEST_ID.fullmatch(sent):
+        if sent and REQUEST_ID.fullmatch(sent):
             running_request(http).id = str(sent)
             break
     return running_request(http).id

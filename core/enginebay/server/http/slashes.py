@@ -24,12 +24,17 @@ class Slashes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with its plain path."""
-        if scope["type"] == "http" and ("//" in scope["path"] or scope["path"].endswith("/")):
-            path = _DOUBLED.sub("/", scope["path"])
+        if scope["type"] != "lifespan" and ("//" in scope["path"] or scope["path"].endswith("/")):
+            path = without_doubled(scope["path"])
             own = path.removeprefix(self._root)
             if own.endswith("/") and all(
-                self._paths.is_own(scope["method"], each) for each in (own, own[:-1])
+                self._paths.is_own(scope.get("method", ""), each) for each in (own, own[:-1])
             ):
                 path = path[:-1]
             scope["path"], scope["raw_path"] = path, quote(path).encode()
         await self._app(scope, receive, send)
+
+
+def without_doubled(path: str) -> str:
+    """Return a path with single slashes."""
+    return _DOUBLED.sub("/", path)

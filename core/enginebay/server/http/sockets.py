@@ -27,7 +27,7 @@ class CannotListenError(Exception):
 
 
 def listen_as_configured(config: Config) -> list[socket.socket]:
-    """The socket of the server and, if the config wants one, that for clients of Ollama.
+    """The socket of the server and, if the config wants one, that of its second port.
 
     Raises `CannotListenError`.
     """
@@ -36,11 +36,11 @@ def listen_as_configured(config: Config) -> list[socket.socket]:
         listening = [listen_unix(path, server.unix_socket_access)]
     else:
         listening = [listen(server.host, server.port, where(("server", "port")))]
-    if server.ollama_port is not None:
-        source = where(("server", "ollama_port"))
-        other = "as server.ollama_port, or leave that out"
+    if server.second_port is not None:
+        source = where(("server", "second_port"))
+        other = "as server.second_port, or leave that out"
         try:
-            listening.append(listen(server.host, server.ollama_port, source, other=other))
+            listening.append(listen(server.host, server.second_port, source, other=other))
         except BaseException:
             listening[0].close()
             raise

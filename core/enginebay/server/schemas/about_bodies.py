@@ -67,7 +67,7 @@ class Api(BaseModel):
 
 
 class ServiceInfo(BaseModel):
-    """What Kobold's servers answer, too: https://github.com/Haidra-Org/AI-Horde/wiki/serviceinfo."""
+    """The software and its APIs: https://github.com/Haidra-Org/AI-Horde/wiki/serviceinfo."""
 
     version: Literal["0.2"] = "0.2"
     software: Software

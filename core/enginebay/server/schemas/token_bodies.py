@@ -138,12 +138,6 @@ class ContentTokens(BaseModel):
     tokens: list[int] | list[TokenPiece]
 
 
-class AppliedTemplate(BaseModel):
-    """A chat's prompt, as the template renders it."""
-
-    prompt: str
-
-
 class DetokenizeRequest(TokenBody):
     """Tokens, whose special tokens are written out."""
 

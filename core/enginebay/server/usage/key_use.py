@@ -62,7 +62,7 @@ class KeyUse(Account):
         """Count a request that a frontend sends for every message, apart from all others.
 
         Of these a key has ten times as many a minute as of others, and as many at once. Each server
-        of a cluster counts its own. Raises `RateLimitError`.
+        counts its own. Raises `RateLimitError`.
         """
         a_minute = key.requests_per_minute
         self._small.begin(replace(key, requests_per_minute=a_minute and _SMALL * a_minute))

@@ -1,1 +1,0 @@
-"""Ollama's API: what its requests ask for, and what its answers look like."""
