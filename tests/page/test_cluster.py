@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from enginebay.contract.cluster import ClusterError
 from enginebay.server.access import keys_file
-from enginebay.server.schemas.cluster_bodies import ClusterBody
+from enginebay_cluster.bodies import ClusterBody
+from enginebay_cluster.contract import ClusterError
 from tests.api.test_cluster_route import STATUS, FakeCluster, clustered
 from tests.conftest import ServeScripted
 from tests.page.support import answers

@@ -9,7 +9,7 @@ from tests.conftest import ServeScripted
 from tests.outsider import Outsider
 from tests.support import REPOSITORY
 
-STATIC = REPOSITORY / "core" / "enginebay" / "server" / "page" / "static"
+STATIC = REPOSITORY / "page" / "enginebay_page" / "static"
 FILES = sorted(file for file in STATIC.rglob("*") if file.is_file())
 SCRIPTS = [file for file in FILES if file.suffix == ".js"]
 PAGES = [file for file in FILES if file.suffix == ".html"]
@@ -70,6 +70,6 @@ def test_pages_have_nothing_inline(file: Path) -> None:
 
 
 def test_the_wheel_has_every_file(outsider: Outsider) -> None:
-    shipped = outsider.packages / "enginebay" / "server" / "page" / "static"
+    shipped = outsider.packages / "enginebay_page" / "static"
     for file in FILES:
         assert (shipped / file.relative_to(STATIC)).read_bytes() == file.read_bytes()

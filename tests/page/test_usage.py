@@ -105,6 +105,7 @@ def test_long_names_leave_the_page_as_wide_as_it_is(
     answers(page, "v1/usage", {"object": "list", "data": data, "limits": {}})
     page.goto(f"{serve_scripted(['ok']).url}/#usage")
     page.locator(".day-bars svg").wait_for()
+    page.get_by_role("combobox", name="Key").wait_for()  # who is an admin is another answer
     for shown in page.locator("#usage :is(select, button, svg, .table)").all():
         box = shown.bounding_box()
         assert box

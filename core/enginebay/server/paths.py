@@ -1,5 +1,6 @@
-"""What clients of a path expect of its errors, and what plugins say of their paths."""
+"""What clients of a path expect of its errors, and what wings and plugins say of their paths."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,23 +11,41 @@ from starlette.types import Scope
 from enginebay.chat.answer.running import RunningRequest
 from enginebay.contract.errors import ServingError
 from enginebay.contract.routes import ErrorShape, Route, RouteRegister
-from enginebay.contract.wing import ErrorForm
+from enginebay.contract.wing import ErrorForm, Wing
+from enginebay.server.running_wings import ask
+
+logger = logging.getLogger(__name__)
+
+_HEALTH = ("/health", "/health/live", "/health/ready", "/livez", "/readyz")
+
+_PUBLIC = (
+    "",  # `server.root_path` without a slash at its end, which redirects to "/"
+    "/",
+    *_HEALTH,
+    *(f"/v1{path}" for path in _HEALTH),
+    "/.well-known/serviceinfo",
+    "/openapi.json",
+)
+"""Paths that need no key: browsers can send none with a page, nor can what looks after servers."""
 
 _RETRY_AFTER = 2
 """Seconds after which clients should retry, by default."""
 
 
 class Paths:
-    """Who may call the routes of plugins, what counts, and what errors look like on every path.
+    """Which paths need no key, what counts, and what errors look like on every path.
 
     What plugins say of a path that a route of the server's own answers has no effect.
     """
 
-    def __init__(self, routes: RouteRegister, error_forms: Mapping[str, ErrorForm]) -> None:
+    def __init__(self, routes: RouteRegister, wings: Sequence[Wing]) -> None:
         self._own: Sequence[BaseRoute] = ()
+        self._public = {*_PUBLIC, *(path for wing in wings for path in wing.public)}
+        self._public_folders = tuple(path for path in self._public if path[1:].endswith("/"))
         self._routes = [(compile_path(route.path)[0], route) for route in routes.values()]
-        of_plugins = {prefix: routes.error_shapes[prefix] for prefix in routes.error_shapes}
-        forms: dict[str, ErrorForm | ErrorShape] = {**of_plugins, **error_forms}
+        forms: dict[str, ErrorForm | ErrorShape] = dict(routes.error_shapes)
+        for wing in wings:
+            forms |= ask(wing, wing.error_forms)
         self._forms = [(prefix, forms[prefix]) for prefix in sorted(forms, key=len)[::-1]]
 
     def come_behind(self, own: Sequence[BaseRoute]) -> None:
@@ -38,8 +57,15 @@ class Paths:
         scope = {"type": "http", "method": method, "path": path, "root_path": ""}
         return any(route.matches(scope)[0] == Match.FULL for route in self._own)
 
+    def takes_socket(self, path: str) -> bool:
+        """Whether a route of the server's own takes WebSockets."""
+        scope = {"type": "websocket", "path": path, "root_path": ""}
+        return any(route.matches(scope)[0] == Match.FULL for route in self._own)
+
     def is_public(self, method: str, path: str) -> bool:
         """Whether anyone may call it."""
+        if path in self._public or path.startswith(self._public_folders):
+            return True
         route = self._route(method, path)
         return route is not None and route.access == "anyone"
 
@@ -53,9 +79,13 @@ class Paths:
     ) -> Mapping[str, Any]:
         """An error as the clients of a path know errors. `status`: another one than the error's."""
         form = self._form(scope["path"])
-        if isinstance(form, ErrorForm):
-            return form.body(error, status or error.status, _request_id(scope))
-        return form(error) if form else error.body()
+        try:
+            if isinstance(form, ErrorForm):
+                return form.body(error, status or error.status, _request_id(scope))
+            return dict(form(error)) if form else error.body()
+        except Exception:  # a plugin's own code
+            logger.exception("the errors of %s have OpenAI's form: theirs failed", scope["path"])
+            return error.body()
 
     def error_response(
         self,

@@ -14,27 +14,11 @@ from enginebay.server.access.forwarded import came_through_proxy
 from enginebay.server.access.hosts import check_host, check_origin, others_can_connect
 from enginebay.server.access.key_store import KeyStore
 from enginebay.server.access.keys import find_key, sent_keys
+from enginebay.server.http.asgi import STARTS
 from enginebay.server.paths import Paths
 from enginebay.server.usage.key_use import KeyUses
 
 Needed = Literal["required", "admin", "none"]
-
-_HEALTH = ("/health", "/health/live", "/health/ready", "/livez", "/readyz")
-
-PUBLIC = frozenset(
-    (
-        "",  # `server.root_path` without a slash at its end, which redirects to "/"
-        "/",
-        *_HEALTH,
-        *(f"/v1{path}" for path in _HEALTH),
-        "/.well-known/serviceinfo",
-        "/docs",
-        "/openapi.json",
-    )
-)
-"""Paths that need no key: browsers can send none with a page, nor can what looks after servers."""
-
-PUBLIC_FOLDERS = ("/page/", "/docs/assets/")
 
 SMALL = (
     *("/token/encode", "/token/decode", "/tokenize", "/detokenize", "/apply-template"),
@@ -78,7 +62,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer with an error."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         running: RunningRequest = scope["state"]["running"]
@@ -104,13 +88,15 @@ class Guard:
         sent, known = sent_keys(scope["headers"]), self._keys.known()
         if sent and who != "none" and (key := find_key(sent, known)):
             return key
-        headers, public = dict(scope["headers"]), self._is_public(scope)
+        headers = dict(scope["headers"])
+        public = self._paths.is_public(scope.get("method", ""), scope["path"])
         if not public and (who == "required" or (who == "admin" and _is_wrong(sent, known))):
             raise AuthenticationError(self._lacking(sent, who))
         if who != "required":
             check_host(headers.get(b"host", b"").decode("latin-1"), self._server)
-            if not public:
-                check_origin(headers, self._server)
+        # Pages may read all that a WebSocket sends, where CORS keeps answers of HTTP from them.
+        if scope["type"] == "websocket" or (who != "required" and not public):
+            check_origin(headers, self._server)
         return None
 
     def _lacking(self, sent: Sequence[bytes], who: Needed) -> str:
@@ -130,19 +116,16 @@ class Guard:
         use = self._uses.of(key)
 
         async def send_with_limits(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] in STARTS:
                 MutableHeaders(scope=message).update(use.headers(key))
             await send(message)
 
         return send_with_limits
 
-    def _is_public(self, scope: Scope) -> bool:
-        method, path = scope["method"], scope["path"]
-        public = path in PUBLIC or path.startswith(PUBLIC_FOLDERS)
-        return public or self._paths.is_public(method, path)
-
     def _counts(self, scope: Scope) -> bool:
         """Whether a request counts towards the limits of its key; reading is free."""
+        if scope["type"] == "websocket":
+            return True
         method, path = scope["method"], scope["path"]
         free = method in ("GET", "HEAD") or path.endswith((*SMALL, *UNCOUNTED))
         return not free and not self._paths.is_uncounted(method, path)
