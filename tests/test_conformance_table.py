@@ -1,6 +1,7 @@
 """`docs/reference/conformance.md` is current, and every row has something that shows it."""
 
-from enginebay.testing.conformance import CHECKS, load_rows
+from enginebay_conformance.checks import CHECKS
+from enginebay_conformance.rows import load_rows
 from tests.conformance.table import COMMAND, FILE, IDS, cited, written
 from tests.support import REPOSITORY
 

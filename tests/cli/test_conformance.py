@@ -1,6 +1,6 @@
 """`enginebay conformance`."""
 
-from enginebay.testing.conformance import CHECKS
+from enginebay_conformance.checks import CHECKS
 from tests.cli.conftest import Run
 from tests.conformance.conftest import model, say
 from tests.conftest import ServeScripted

@@ -3,7 +3,7 @@ from itertools import cycle
 
 import pytest
 
-from enginebay.testing.conformance import Endpoint, connect
+from enginebay_conformance.endpoint import Endpoint, connect
 from tests.support import Server, plugins_with, scripted, scripted_config, serve
 
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'

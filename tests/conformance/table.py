@@ -3,7 +3,7 @@
 python -m tests.conformance.table    # writes the file
 
 Tests name the rows they show in a comment or docstring (`# TAB-68, WEB-1..3`); the checks of
-`core/enginebay/testing/conformance` name theirs themselves.
+`conformance/enginebay_conformance` name theirs themselves.
 """
 
 import ast
@@ -14,7 +14,8 @@ from functools import cache
 from io import StringIO
 from pathlib import Path
 
-from enginebay.testing.conformance import CHECKS, Row, find_ids, load_rows
+from enginebay_conformance.checks import CHECKS
+from enginebay_conformance.rows import Row, find_ids, load_rows
 from tests.support import REPOSITORY
 
 FILE = REPOSITORY / "docs" / "reference" / "conformance.md"

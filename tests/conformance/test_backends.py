@@ -13,7 +13,9 @@ import pytest
 from demo.to_gguf import convert
 from enginebay.config.schema import Config
 from enginebay.plugins import Plugins
-from enginebay.testing.conformance import CHECKS, Check, Endpoint, connect
+from enginebay_conformance.checks import CHECKS
+from enginebay_conformance.endpoint import Endpoint, connect
+from enginebay_conformance.run_checks import Check
 from tests.conformance.test_checks import NO_KEY, made
 from tests.effort import some
 from tests.outsider import Outsider

@@ -2,8 +2,9 @@
 
 import pytest
 
-from enginebay.testing.conformance import CHECKS, Check, Endpoint, connect, run_checks
-from enginebay.testing.conformance.run_checks import Feature
+from enginebay_conformance.checks import CHECKS
+from enginebay_conformance.endpoint import Endpoint, connect
+from enginebay_conformance.run_checks import Check, Feature, run_checks
 from tests.conformance.conftest import model, say
 from tests.support import plugins_with, scripted, scripted_config, serve
 

@@ -9,10 +9,10 @@ from openai.types import Completion, CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from enginebay.testing import ScriptedEngine
-from enginebay.testing.conformance import Endpoint, connect
-from enginebay.testing.conformance.answers import SUM
-from enginebay.testing.conformance.shapes import expect_shape
-from enginebay.testing.conformance.tools import ASKED, WEATHER
+from enginebay_conformance.answers import SUM
+from enginebay_conformance.endpoint import Endpoint, connect
+from enginebay_conformance.shapes import expect_shape
+from enginebay_conformance.tools import ASKED, WEATHER
 from tests.conformance.conftest import model, say
 from tests.support import engine_backend, plugins_with, scripted_config, serve
 

@@ -10,7 +10,9 @@ import httpx2
 import pytest
 from openai import OpenAI
 
-from enginebay.testing.conformance import CHECKS, Check, Endpoint, run_checks
+from enginebay_conformance.checks import CHECKS
+from enginebay_conformance.endpoint import Endpoint
+from enginebay_conformance.run_checks import Check, run_checks
 from tests.support import Server
 
 

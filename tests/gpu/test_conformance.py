@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from enginebay.testing.conformance import CHECKS, connect, run_checks
+from enginebay_conformance.checks import CHECKS
+from enginebay_conformance.endpoint import connect
+from enginebay_conformance.run_checks import run_checks
 from tests.gpu.targets import MAIN, params
 from tests.support import Server
 

@@ -7,12 +7,12 @@ from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
-from enginebay.testing.conformance.answers import SUM
-from enginebay.testing.conformance.endpoint import STORY, Endpoint, Json
-from enginebay.testing.conformance.expect import Mismatch, NotShown, Unsupported, expect
-from enginebay.testing.conformance.run_checks import check
-from enginebay.testing.conformance.shapes import expect_shape
-from enginebay.testing.conformance.tools import ASKED
+from enginebay_conformance.answers import SUM
+from enginebay_conformance.endpoint import STORY, Endpoint, Json
+from enginebay_conformance.expect import Mismatch, NotShown, Unsupported, expect
+from enginebay_conformance.run_checks import check
+from enginebay_conformance.shapes import expect_shape
+from enginebay_conformance.tools import ASKED
 
 FIELDS: tuple[Json, ...] = (
     {},

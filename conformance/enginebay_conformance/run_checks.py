@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from enginebay.testing.conformance.endpoint import Endpoint
-from enginebay.testing.conformance.expect import Mismatch, NotShown, Unsupported
+from enginebay_conformance.endpoint import Endpoint
+from enginebay_conformance.expect import Mismatch, NotShown, Unsupported
 
 Outcome = Literal["pass", "fail", "skip"]
 Feature = Literal["grammars", "prompts", "continuous usage"]

@@ -2,9 +2,9 @@
 
 import httpx2
 
-from enginebay.testing.conformance.endpoint import CHAT, STORY, Endpoint, Json
-from enginebay.testing.conformance.expect import NotShown, expect
-from enginebay.testing.conformance.run_checks import check
+from enginebay_conformance.endpoint import CHAT, STORY, Endpoint, Json
+from enginebay_conformance.expect import NotShown, expect
+from enginebay_conformance.run_checks import check
 
 WRONG: tuple[tuple[str, Json], ...] = (
     ("messages", {"messages": []}),

@@ -2,9 +2,9 @@
 
 import json
 
-from enginebay.testing.conformance.endpoint import Endpoint, Json, Stream
-from enginebay.testing.conformance.expect import NotShown, expect
-from enginebay.testing.conformance.run_checks import check
+from enginebay_conformance.endpoint import Endpoint, Json, Stream
+from enginebay_conformance.expect import NotShown, expect
+from enginebay_conformance.run_checks import check
 
 WEATHER: Json = {
     "type": "function",

@@ -1,9 +1,9 @@
 """Checks of `/v1/messages`, Anthropic's API."""
 
-from enginebay.testing.conformance.endpoint import Endpoint, Json
-from enginebay.testing.conformance.events import Event, ask, asked, asked_or_refused, events
-from enginebay.testing.conformance.expect import expect
-from enginebay.testing.conformance.run_checks import check
+from enginebay_conformance.endpoint import Endpoint, Json
+from enginebay_conformance.events import Event, ask, asked, asked_or_refused, events
+from enginebay_conformance.expect import expect
+from enginebay_conformance.run_checks import check
 
 PATH = "/v1/messages"
 _DELTAS = {

@@ -3,9 +3,9 @@
 import re
 from concurrent.futures import ThreadPoolExecutor
 
-from enginebay.testing.conformance.endpoint import CHAT, Endpoint, Stream
-from enginebay.testing.conformance.expect import NotShown, expect
-from enginebay.testing.conformance.run_checks import check
+from enginebay_conformance.endpoint import CHAT, Endpoint, Stream
+from enginebay_conformance.expect import NotShown, expect
+from enginebay_conformance.run_checks import check
 
 
 @check("MLC-12", "MLC-13", "MLC-14", "MLC-15", "TAB-84", "WEB-15", "WEB-35")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import httpx2
 
-from enginebay.testing.conformance.endpoint import Endpoint, Json, answered
-from enginebay.testing.conformance.expect import NotShown, Unsupported, expect
+from enginebay_conformance.endpoint import Endpoint, Json, answered
+from enginebay_conformance.expect import NotShown, Unsupported, expect
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ The SDK takes whatever comes (`model_construct`), so its models are asked to val
 
 from openai import BaseModel
 
-from enginebay.testing.conformance.endpoint import Json
-from enginebay.testing.conformance.expect import Mismatch, expect
+from enginebay_conformance.endpoint import Json
+from enginebay_conformance.expect import Mismatch, expect
 
 
 def expect_shape(kind: type[BaseModel], body: object) -> None:

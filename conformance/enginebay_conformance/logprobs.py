@@ -2,9 +2,9 @@
 
 import math
 
-from enginebay.testing.conformance.endpoint import Endpoint, Json
-from enginebay.testing.conformance.expect import Mismatch, NotShown, expect
-from enginebay.testing.conformance.run_checks import check
+from enginebay_conformance.endpoint import Endpoint, Json
+from enginebay_conformance.expect import Mismatch, NotShown, expect
+from enginebay_conformance.run_checks import check
 
 ASKED = {"logprobs": True, "top_logprobs": 2}
 

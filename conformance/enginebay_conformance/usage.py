@@ -2,10 +2,10 @@
 
 import math
 
-from enginebay.testing.conformance.endpoint import CHAT, Endpoint, Stream, answered
-from enginebay.testing.conformance.expect import Mismatch, NotShown, Unsupported, expect
-from enginebay.testing.conformance.run_checks import check
-from enginebay.testing.conformance.shapes import expect_usage
+from enginebay_conformance.endpoint import CHAT, Endpoint, Stream, answered
+from enginebay_conformance.expect import Mismatch, NotShown, Unsupported, expect
+from enginebay_conformance.run_checks import check
+from enginebay_conformance.shapes import expect_usage
 
 ASKED = {"stream_options": {"include_usage": True}}
 CONTINUOUS = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}

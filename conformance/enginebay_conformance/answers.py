@@ -1,8 +1,8 @@
 """Checks of non-streaming chat responses."""
 
-from enginebay.testing.conformance.endpoint import STORY, Endpoint, Json
-from enginebay.testing.conformance.expect import NotShown, expect
-from enginebay.testing.conformance.run_checks import check
+from enginebay_conformance.endpoint import STORY, Endpoint, Json
+from enginebay_conformance.expect import NotShown, expect
+from enginebay_conformance.run_checks import check
 
 SUM = [{"role": "user", "content": "What is 7 + 5?"}]
 

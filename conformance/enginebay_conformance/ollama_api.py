@@ -5,10 +5,10 @@ import re
 
 import httpx2
 
-from enginebay.testing.conformance.endpoint import Endpoint, Json, answered
-from enginebay.testing.conformance.events import ask, asked, asked_or_refused
-from enginebay.testing.conformance.expect import expect
-from enginebay.testing.conformance.run_checks import check
+from enginebay_conformance.endpoint import Endpoint, Json, answered
+from enginebay_conformance.events import ask, asked, asked_or_refused
+from enginebay_conformance.expect import expect
+from enginebay_conformance.run_checks import check
 
 CHAT, GENERATE = "/api/chat", "/api/generate"
 _TIMES = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")

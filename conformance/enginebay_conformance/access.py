@@ -1,8 +1,8 @@
 """Checks of routes, models, keys and headers."""
 
-from enginebay.testing.conformance.endpoint import CHAT, Endpoint
-from enginebay.testing.conformance.expect import NotShown, expect
-from enginebay.testing.conformance.run_checks import check
+from enginebay_conformance.endpoint import CHAT, Endpoint
+from enginebay_conformance.expect import NotShown, expect
+from enginebay_conformance.run_checks import check
 
 
 @check()

@@ -5,10 +5,10 @@ import math
 import re
 from contextlib import suppress
 
-from enginebay.testing.conformance.answers import SUM
-from enginebay.testing.conformance.endpoint import Endpoint, Json, Stream
-from enginebay.testing.conformance.expect import NotShown, expect
-from enginebay.testing.conformance.run_checks import check
+from enginebay_conformance.answers import SUM
+from enginebay_conformance.endpoint import Endpoint, Json, Stream
+from enginebay_conformance.expect import NotShown, expect
+from enginebay_conformance.run_checks import check
 
 PARCEL: Json = {
     "type": "object",

@@ -1,9 +1,9 @@
 """Checks of `/api/v1` and `/api/extra`, the API of KoboldAI and KoboldCpp."""
 
-from enginebay.testing.conformance.endpoint import Endpoint, Json, answered
-from enginebay.testing.conformance.events import ask, asked_or_refused, events
-from enginebay.testing.conformance.expect import expect
-from enginebay.testing.conformance.run_checks import check
+from enginebay_conformance.endpoint import Endpoint, Json, answered
+from enginebay_conformance.events import ask, asked_or_refused, events
+from enginebay_conformance.expect import expect
+from enginebay_conformance.run_checks import check
 
 GENERATE, STREAM = "/api/v1/generate", "/api/extra/generate/stream"
 

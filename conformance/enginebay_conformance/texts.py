@@ -1,9 +1,9 @@
 """Checks of text completions."""
 
-from enginebay.testing.conformance.endpoint import TEXT, Endpoint
-from enginebay.testing.conformance.expect import expect
-from enginebay.testing.conformance.run_checks import check
-from enginebay.testing.conformance.shapes import expect_usage
+from enginebay_conformance.endpoint import TEXT, Endpoint
+from enginebay_conformance.expect import expect
+from enginebay_conformance.run_checks import check
+from enginebay_conformance.shapes import expect_usage
 
 
 @check(optional="prompts")

@@ -2,11 +2,11 @@
 
 from openai.types.responses import Response
 
-from enginebay.testing.conformance.endpoint import Endpoint, Json
-from enginebay.testing.conformance.events import Event, ask, asked, events
-from enginebay.testing.conformance.expect import expect
-from enginebay.testing.conformance.run_checks import check
-from enginebay.testing.conformance.shapes import expect_shape
+from enginebay_conformance.endpoint import Endpoint, Json
+from enginebay_conformance.events import Event, ask, asked, events
+from enginebay_conformance.expect import expect
+from enginebay_conformance.run_checks import check
+from enginebay_conformance.shapes import expect_shape
 
 PATH = "/v1/responses"
 _ENDS = ("response.completed", "response.incomplete", "response.failed")

@@ -1,12 +1,8 @@
-"""Checks from outside whether a server follows its APIs, for any server and model.
-
-`enginebay conformance URL` prints what they find, row by row. What depends on the words of a model
-cannot be seen from outside; the tests of Enginebay see to that (docs/reference/conformance.md).
-"""
+"""All checks, by API."""
 
 from collections.abc import Mapping
 
-from enginebay.testing.conformance import (
+from enginebay_conformance import (
     access,
     answers,
     errors,
@@ -23,9 +19,7 @@ from enginebay.testing.conformance import (
     tools,
     usage,
 )
-from enginebay.testing.conformance.endpoint import Endpoint, NoSuchModelError, connect
-from enginebay.testing.conformance.rows import Row, find_ids, load_rows
-from enginebay.testing.conformance.run_checks import Check, Outcome, Result, run_checks
+from enginebay_conformance.run_checks import Check
 
 GROUPS: Mapping[str, tuple[Check, ...]] = {
     "openai": (
@@ -49,18 +43,3 @@ GROUPS: Mapping[str, tuple[Check, ...]] = {
 """The checks of each API: OpenAI's chats and completions, then the others."""
 
 CHECKS = tuple(check for checks in GROUPS.values() for check in checks)
-
-__all__ = [
-    "CHECKS",
-    "GROUPS",
-    "Check",
-    "Endpoint",
-    "NoSuchModelError",
-    "Outcome",
-    "Result",
-    "Row",
-    "connect",
-    "find_ids",
-    "load_rows",
-    "run_checks",
-]

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 from openai import OpenAI
 
-from enginebay.testing.conformance.expect import Unsupported, expect
+from enginebay_conformance.expect import Unsupported, expect
 
 Json = dict[str, Any]
 

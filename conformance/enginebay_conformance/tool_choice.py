@@ -2,12 +2,12 @@
 
 import json
 
-from enginebay.testing.conformance.answers import SUM
-from enginebay.testing.conformance.endpoint import CHAT, Endpoint, Json
-from enginebay.testing.conformance.expect import NotShown, expect
-from enginebay.testing.conformance.run_checks import check
-from enginebay.testing.conformance.tools import ASKED as WITH_WEATHER
-from enginebay.testing.conformance.tools import WEATHER, put_together
+from enginebay_conformance.answers import SUM
+from enginebay_conformance.endpoint import CHAT, Endpoint, Json
+from enginebay_conformance.expect import NotShown, expect
+from enginebay_conformance.run_checks import check
+from enginebay_conformance.tools import ASKED as WITH_WEATHER
+from enginebay_conformance.tools import WEATHER, put_together
 
 CLOCK: Json = {
     "type": "function",
