@@ -18,11 +18,12 @@ import pytest
 import typer
 from ruamel.yaml import YAML
 
-from enginebay.cli import cluster
 from enginebay.cli.program import program
 from enginebay.config.load import load_config
 from enginebay.config.schema import ServerConfig
+from enginebay_cluster.cli import commands
 from enginebay_cluster.ray import nodes
+from enginebay_cluster.settings import ClusterConfig
 from tests.support import REPOSITORY
 
 CONTRIB = REPOSITORY / "contrib"
@@ -174,8 +175,8 @@ def test_a_server_in_compose_shares_what_a_node_and_it_need() -> None:
 def test_compose_tells_that_a_node_runs_by_where_it_listens_then() -> None:
     for name in ("head", "front-node"):
         *_, test = COMPOSE["services"][name]["healthcheck"]["test"]
-        assert test.endswith(f"/127.0.0.1/{cluster.PORT + cluster.READY}")
-    assert nodes.PORTS[cluster.READY] == "--node-manager-port"
+        assert test.endswith(f"/127.0.0.1/{commands.PORT + commands.READY}")
+    assert nodes.PORTS[commands.READY] == "--node-manager-port"
 
 
 def test_compose_waits_for_nodes_and_servers() -> None:
@@ -193,10 +194,11 @@ def test_the_settings_of_the_server_in_compose(
     for name, value in COMPOSE["services"]["front"]["environment"].items():
         monkeypatch.setenv(name, value)
     config = load_config(tmp_path / "config.yml")
-    assert config.cluster
-    assert config.cluster.address == "head:6379"
-    assert config.models[0].cluster
-    assert config.models[0].cluster.replicas == 2
+    cluster = config.section(ClusterConfig)
+    assert cluster
+    assert cluster.address == "head:6379"
+    assert config.models[0].backend == "cluster"
+    assert config.models[0].options["replicas"] == 2
 
 
 # --- KubeRay
@@ -293,13 +295,14 @@ def test_a_server_in_kubernetes_finds_head_and_node(tmp_path: Path) -> None:
     assert pod["shareProcessNamespace"] is True
     head = f"{manifest('RayCluster')['metadata']['name']}-head-svc:6379"
     assert head in node["args"]
-    assert node["startupProbe"]["tcpSocket"] == {"port": cluster.PORT + cluster.READY}
+    assert node["startupProbe"]["tcpSocket"] == {"port": commands.PORT + commands.READY}
     shared = {mount["mountPath"] for mount in server["volumeMounts"]}
     assert {"/tmp", "/dev/shm", "/data"} <= shared
     (tmp_path / "config.yml").write_text(manifest("ConfigMap")["data"]["config.yml"], "utf-8")
     config = load_config(tmp_path / "config.yml")
-    assert config.cluster
-    assert config.cluster.address == head
+    settings = config.section(ClusterConfig)
+    assert settings
+    assert settings.address == head
     port = server["ports"][0]["containerPort"]
     assert manifest("Service")["spec"]["ports"][0]["port"] == port == ServerConfig().port
 

@@ -12,8 +12,12 @@ import pytest
 
 from enginebay import Backend, hookimpl
 from enginebay.config.schema import Config
+from enginebay.config.wing_sections import whole_config
 from enginebay.contract.backend_settings import ReportBatchSize, ReportProgress
-from enginebay.contract.cluster import (
+from enginebay.server.access import keys_file
+from enginebay.testing import ScriptedEngine
+from enginebay_cluster.bodies import ClusterBody
+from enginebay_cluster.contract import (
     Cluster,
     ClusterEngine,
     ClusterError,
@@ -27,10 +31,7 @@ from enginebay.contract.cluster import (
     Placement,
     SharedObject,
 )
-from enginebay.server.access import keys_file
-from enginebay.server.api.cluster import RecentStatus
-from enginebay.server.schemas.cluster_bodies import ClusterBody
-from enginebay.testing import ScriptedEngine
+from enginebay_cluster.routes import RecentStatus
 from tests.support import REPOSITORY, InlineBackend, Server, plugins_with, serve
 
 GIB = 2**30
@@ -86,6 +87,7 @@ class FakeCluster(Cluster):
     def __init__(self, status: ClusterStatus = STATUS) -> None:
         self.said: ClusterStatus | Exception = status
         self.asked = 0
+        self.engines: list[tuple[EngineSpec, Placement]] = []
 
     @hookimpl
     def make_cluster(self, settings: ClusterSettings) -> Cluster:
@@ -105,6 +107,7 @@ class FakeCluster(Cluster):
         report_progress: ReportProgress,
         report_batch_size: ReportBatchSize,
     ) -> Backend:
+        self.engines.append((engine, placement))
         return Elsewhere(ScriptedEngine(["ok"]))
 
     async def share(self, name: str, create: Callable[[], Any]) -> SharedObject:
@@ -133,7 +136,8 @@ def clustered(cluster: FakeCluster, **server: Any) -> Iterator[Server]:
         {"name": "chat", "backend": "scripted", "path": "/nowhere", "cluster": {"replicas": 2}},
         {"name": "here", "backend": "scripted", "path": "."},
     ]
-    config = Config.model_validate({"cluster": {}, "models": models, "server": server})
+    written = {"cluster": {}, "models": models, "server": server}
+    config = whole_config().model_validate(written)
     plugins = plugins_with(scripted=lambda settings: InlineBackend(ScriptedEngine(["ok"])))
     plugins._manager.register(cluster)
     with serve(config, plugins) as running:
@@ -303,6 +307,20 @@ def test_the_memory_of_a_model_in_the_cluster(query: str) -> None:
         assert "run on machines of the cluster" in message
         assert "GET /v1/cluster" in message
         assert server.http.get("/v1/models/here/memory").status_code == 200
+
+
+def test_a_load_command_is_about_its_engines() -> None:
+    """They stay where they are, with other options."""
+    cluster = FakeCluster()
+    with clustered(cluster) as server:
+        body = {"options": {"context_length": 64}, "stream": False}
+        answer = server.http.post("/v1/models/chat/load", json=body)
+        assert answer.status_code == 200, answer.text
+        said = server.http.post("/v1/completions", json={"model": "chat", "prompt": "x"})
+        assert said.json()["choices"][0]["text"] == "ok"
+    [(_, first), (engine, second)] = cluster.engines
+    assert (engine.backend, engine.options) == ("scripted", {"context_length": 64})
+    assert first == second == Placement(replicas=2)
 
 
 def test_the_answer_in_the_documentation() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from enginebay.cli import cluster, cluster_address, cluster_nodes
+from enginebay_cluster.cli import address, commands, nodes
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="clusters are for Linux")
@@ -25,9 +25,9 @@ PLUGIN = """
 import sys
 from pathlib import Path
 
-from enginebay import (
+from enginebay import hookimpl
+from enginebay_cluster.contract import (
     Cluster, ClusterEngine, ClusterError, ClusterModel, ClusterNode, ClusterStatus, NodeCommand,
-    hookimpl,
 )
 
 GIB = 1 << 30
@@ -322,7 +322,7 @@ def test_a_token_of_a_head_that_did_not_start_is_removed(run: Run, port: int) ->
 def test_a_node_that_never_listens_is_ended(
     run: Run, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster, "HEAD_PATIENCE", 0)
+    monkeypatch.setattr(commands, "HEAD_PATIENCE", 0)
     result = run("cluster", "up", "--port", str(port))
     assert result.exit_code == 1
     assert "the head could not be started" in result.stderr
@@ -345,8 +345,8 @@ def test_of_several_nodes_none_is_waited_for_long(
     run: Run, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second one does not listen in time, and the first one does not end when told to."""
-    monkeypatch.setattr(cluster, "NODE_PATIENCE", 0)
-    monkeypatch.setattr(cluster_nodes, "GRACE", 0)
+    monkeypatch.setattr(commands, "NODE_PATIENCE", 0)
+    monkeypatch.setattr(nodes, "GRACE", 0)
     write("how", "stubborn")
     assert run("cluster", "up", "--port", str(port), "--nodes", "1").exit_code == 1
     with pytest.raises(ConnectionRefusedError):
@@ -433,7 +433,7 @@ def test_a_wrong_token_of_the_file_is_not_deleted(run: Run, port: int, head: str
 
 
 def test_a_head_that_cannot_be_reached(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_address, "REACHING", 0)
+    monkeypatch.setattr(address, "REACHING", 0)
     with socket.socket() as taken:  # bound, not listening
         taken.bind(("127.0.0.1", 0))
         where = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -20,17 +20,19 @@ from tests.cluster.asking import chats, said, whole
 from tests.cluster.site import ANNA, BOB, PLUGINS, Front, Site, replicas, site, until
 
 NEAR: dict[str, Any] = {"backend": "talker", "path": str(PLUGINS)}
-FAR = NEAR | {"cluster": {"replicas": 2, "per_node": 1, "cpus": 0.1}}
+PLACED: dict[str, Any] = {"engine": "talker", "replicas": 2, "per_node": 1, "cpus": 0.1}
+FAR = NEAR | {"backend": "cluster"}
 
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with site(tmp_path_factory.mktemp("site")) as here:
-        options = {"log": str(here.events)}
+        talker = PLACED | {"options": {"log": str(here.events)}}
+        slow = PLACED | {"options": talker["options"] | {"prefill": 0.5}}
         here.configure(
             [
-                FAR | {"name": "talker", "options": options},
-                FAR | {"name": "slow", "options": options | {"prefill": 0.5}, "max_running": 6},
+                FAR | {"name": "talker", "options": talker},
+                FAR | {"name": "slow", "options": slow, "max_running": 6},
                 NEAR | {"name": "near", "options": {}},
             ],
             share_limits=True,

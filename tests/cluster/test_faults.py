@@ -209,7 +209,7 @@ async def test_no_more_run_than_engines_compute(here: FarSite, front: Front, wel
     before = len(here.happened("add", "end", "start"))
     async with front.client() as openai:
         asked = [asyncio.create_task(answer(openai, f"{i} " * 20, 150)) for i in range(110)]
-        await eventually(lambda: most_running(here, before) >= 20)
+        await eventually(lambda: most_running(here, before) >= 15)  # one slot is kept
         killed = time.time()
         some(here.machines["left"]).kill()
         answers = await asyncio.gather(*asked)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from enginebay import ClusterError, ClusterSettings, NodeSettings
+from enginebay_cluster.contract import ClusterError, ClusterSettings, NodeSettings
 from enginebay_cluster.ray import nodes
 from enginebay_cluster.ray.token import token_environment, use_token
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginebay import ClusterError, SharedObject, block_hashes
+from enginebay import block_hashes
+from enginebay_cluster.contract import ClusterError, SharedObject
 from enginebay_cluster.ray.placing import Placements, Placer
 
 REPLICAS = ("a", "b", "c")

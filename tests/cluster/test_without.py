@@ -9,25 +9,27 @@ from tests.support import REPOSITORY
 SERVED = """
 import asyncio, sys
 from enginebay.config.schema import Config
+from enginebay_cluster.contract import Cluster
 from enginebay.plugins import Plugins
 from enginebay.server.app import create_app
 from enginebay.server.services import services_of
 
 app = create_app(Config.model_validate({"models": []}), Plugins())
-assert services_of(app).cluster is None
+assert services_of(app).find(Cluster) is None
 found = {name.partition(".")[0] for name in sys.modules}
 assert not {"ray", "grpc", "google"} & found, found
 assert not [name for name in sys.modules if name.startswith("enginebay_cluster.ray")]
-assert not [name for name in sys.modules if name.startswith("enginebay.server.fronts")]
+assert not [name for name in sys.modules if name.startswith("enginebay_cluster.fronts")]
 """
 BLOCKED = """
 import sys
 sys.modules["ray"] = None
-from enginebay.config.cluster import ClusterConfig
+from enginebay_cluster import make_cluster
+from enginebay_cluster.settings import ClusterConfig
 from enginebay.plugins import Plugins
 from pathlib import Path
 
-cluster = Plugins().cluster(ClusterConfig().settings(Path.cwd()))
+cluster = make_cluster(ClusterConfig().settings(Path.cwd()), Plugins())
 print(cluster.missing())
 """
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from enginebay import Backend, hookimpl
 from enginebay.contract.backend_settings import ReportBatchSize, ReportProgress
-from enginebay.contract.cluster import (
+from enginebay.contract.errors import ServingError
+from enginebay_cluster.contract import (
     Cluster,
     ClusterError,
     ClusterSettings,
@@ -20,8 +21,7 @@ from enginebay.contract.cluster import (
     Placement,
     SharedObject,
 )
-from enginebay.contract.errors import ServingError
-from enginebay.server.fronts.timing import SETTLE
+from enginebay_cluster.fronts.timing import SETTLE
 from tests.clock import FakeClock as FakeClock
 
 Hook = Callable[[str, str], Awaitable[None]]

@@ -10,11 +10,11 @@ import httpx2
 
 from enginebay import Backend, InvalidRequestError
 from enginebay.config.keys import Key
-from enginebay.config.schema import Config
-from enginebay.contract.cluster import EngineSpec
+from enginebay.config.wing_sections import whole_config
 from enginebay.contract.types import Lora
 from enginebay.server.access.key_store import KeyStore
 from enginebay.testing import ScriptedEngine
+from enginebay_cluster.contract import EngineSpec
 from tests.fronts.fake_cluster import FakeCluster, ThreadedCluster, cluster_in_thread
 from tests.held import Held, Holding
 from tests.support import InlineBackend, Server, plugins_with, serve
@@ -69,7 +69,7 @@ class Servers:
         port = 8001 + len(self.all)
         given = self._config.get("server", {})
         server = {"port": port, "usage_file": "off", "response_store": "memory", **given}
-        config = Config.model_validate({**self._config, "server": server})
+        config = whole_config().model_validate({**self._config, "server": server})
         plugins = plugins_with(scripted=lambda _: InlineBackend(ScriptedEngine(["ok"])))
         plugins._manager.register(self.fake)
         own = ExitStack()
@@ -78,7 +78,7 @@ class Servers:
         [backend] = [
             model.started.backend
             for model in running.app.state.services.models.all()
-            if model.started and model.config.cluster
+            if model.started and model.config.backend == "cluster"
         ]
         assert isinstance(backend, HeldElsewhere)
         holding = OneServer(running, backend)

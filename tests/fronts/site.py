@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from enginebay.config.schema import ServerConfig
 from enginebay.contract.errors import ServingError
 from enginebay.models.admission_queue import GateSize, Place
-from enginebay.server.fronts.front import Front
-from enginebay.server.fronts.ledger import Ledger, LedgerFiles
-from enginebay.server.fronts.shared_gate import SharedGate
-from enginebay.server.fronts.shared_keys import SharedKeyUses, SharedRecords
+from enginebay_cluster.fronts.front import Front
+from enginebay_cluster.fronts.ledger import Ledger, LedgerFiles
+from enginebay_cluster.fronts.shared_gate import SharedGate
+from enginebay_cluster.fronts.shared_keys import SharedKeyUses, SharedRecords
+from enginebay_responses.settings import ResponsesSettings
 from tests.fronts.fake_cluster import FakeClock, FakeCluster
 
 
@@ -49,7 +49,7 @@ class Site:
         self.cluster = FakeCluster(
             asyncio.get_running_loop(), clock=self.clock, when_lost=_forget_unwritten
         )
-        files = LedgerFiles(str(usage) if usage else None, ServerConfig(response_store=store))
+        files = LedgerFiles(str(usage) if usage else None, ResponsesSettings(store=store))
         self.create = partial(Ledger, files)
         self.fronts: list[FrontAt] = []
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginebay.chat.answer.account import Used
-from enginebay.contract.cluster import ClusterError
 from enginebay.models.admission_queue import Place
-from enginebay.server.fronts.shared_gate import SharedGate
 from enginebay.server.usage.usage_file import Slot, read_usage
+from enginebay_cluster.contract import ClusterError
+from enginebay_cluster.fronts.shared_gate import SharedGate
 from tests.effort import examples
 from tests.fronts.site import FrontAt, Site, outcome, quiet, site
 

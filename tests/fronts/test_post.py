@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from enginebay.contract.errors import NotReasoningError, ServingError
-from enginebay.server.fronts.kept_settings import KeptSettings
-from enginebay.server.fronts.said import Answers, Setting, SettingKey
+from enginebay.server.peers import Answers
+from enginebay_cluster.fronts.kept_settings import KeptSettings
+from enginebay_cluster.fronts.said import Setting, SettingKey
 from tests.fronts.site import FrontAt, quiet, site
 
 

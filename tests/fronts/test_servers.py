@@ -11,7 +11,7 @@ import pytest
 
 from enginebay.config.keys import Key
 from enginebay.server.access.keys import digest_of
-from enginebay.server.fronts.said import Setting, SettingKey
+from enginebay_cluster.fronts.said import Setting, SettingKey
 from tests.fronts.servers import OneServer, Servers, servers
 
 ANN, BOB = Key("ann", digest_of("ann")), Key("bob", digest_of("bob"))
@@ -393,7 +393,7 @@ def test_a_server_starts_without_its_cluster_and_says_what_it_lacks() -> None:
     with servers(0) as at:
         at.fake.down = True
         one = at.start()
-        front = one.server.app.state.services.sharing.front
+        front = one.server.app.state.services.peers.front
         front.ledger.patience = 0.0
         let_go(at, "a")
         health = one.server.http.get("/health")
@@ -425,7 +425,7 @@ def test_of_two_settings_the_later_one_holds_in_whatever_order_they_arrive() -> 
         cold, warm = {"temperature": {"override": 0.25}}, {"temperature": {"override": 0.75}}
         of_all, of_chat = SettingKey("preset", None), SettingKey("preset", "chat")
         late = {of_all: Setting((1, "x"), (None, cold))}
-        settings = two.server.app.state.services.settings
+        settings = two.server.app.state.services.peers.settings
         two.server.run(settings._learn({of_chat: Setting((2, "x"), (None, warm))}))
         two.server.run(settings._learn(late))
         assert (overrides(two), overrides(two, "here")) == (warm, cold)

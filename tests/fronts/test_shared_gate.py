@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from enginebay.config.keys import Key
-from enginebay.contract.cluster import ClusterError, SharedObject
 from enginebay.contract.errors import BackendUnavailableError, RequestCancelledError
 from enginebay.models.admission_queue import GateSize, Place
-from enginebay.server.fronts.said import Turn
-from enginebay.server.fronts.shared_gate import SharedGate
-from enginebay.server.fronts.timing import PATIENCE
+from enginebay_cluster.contract import ClusterError, SharedObject
+from enginebay_cluster.fronts.said import Turn
+from enginebay_cluster.fronts.shared_gate import SharedGate
+from enginebay_cluster.fronts.timing import PATIENCE
 from tests.fronts.site import outcome, quiet, site
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from enginebay.chat.answer.account import Used
 from enginebay.config.keys import Key
-from enginebay.contract.cluster import ClusterError
 from enginebay.contract.errors import RateLimitError, ServingError, TokenLimitError
 from enginebay.server.usage.usage_file import Slot, read_usage
+from enginebay_cluster.contract import ClusterError
 from tests.fronts.site import FrontAt, quiet, site
 
 TODAY = date(2026, 1, 31)

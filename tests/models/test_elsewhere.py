@@ -11,17 +11,19 @@ from typing import Any
 import pytest
 
 import enginebay
-from enginebay import EngineBackend, ModelInfo
-from enginebay.config.cluster import PlacementConfig
+from enginebay import EngineBackend, ModelInfo, hookimpl
 from enginebay.config.schema import Config
+from enginebay.config.wing_sections import whole_config
 from enginebay.contract.backend import Backend
-from enginebay.contract.cluster import EngineSpec, Placement
 from enginebay.contract.errors import BackendUnavailableError
 from enginebay.contract.estimates import MemoryUse
 from enginebay.models.check_config import check_config
-from enginebay.models.loading.engine_spec import create_backend, placement
 from enginebay.models.registry import Models
+from enginebay.serving.parts import parts_of
 from enginebay.testing import ScriptedEngine
+from enginebay_cluster.contract import EngineSpec, Placement
+from enginebay_cluster.engine_spec import create_backend, placement
+from enginebay_cluster.settings import PlacementConfig
 from tests.support import REPOSITORY, plugins_with
 
 NOWHERE = "/there/is/no/such/file"
@@ -68,7 +70,13 @@ class Remote(EngineBackend):
 
 
 class FakeCluster:
-    """Makes such backends, and remembers them."""
+    """Makes such backends, and remembers them; as a plugin, too."""
+
+    extra = None
+
+    @hookimpl
+    def make_cluster(self, settings: object) -> "FakeCluster":
+        return self
 
     def __init__(self) -> None:
         self.made: list[Remote] = []
@@ -76,6 +84,9 @@ class FakeCluster:
         self.next: Callable[[Remote], None] = lambda _: None
 
     async def connect(self) -> None:
+        pass
+
+    async def close(self) -> None:
         pass
 
     def backend(
@@ -96,15 +107,23 @@ class FakeCluster:
 def config(**more: Any) -> Config:
     model = {"name": "far", "backend": "scripted", "path": NOWHERE, "cluster": {"replicas": 2}}
     loading = {"max_ram": 1, "max_loaded_models": 1, "check_memory": True}
-    return Config.model_validate(
+    return whole_config().model_validate(
         {"models": [model | more], "cluster": {}, "loading": loading | {"from_model_dir": False}}
     )
 
 
+def models_of(config: Config, cluster: FakeCluster | None) -> Models:
+    plugins = plugins_with(scripted=lambda _: EngineBackend(lambda: ScriptedEngine(["ok"])))
+    if cluster is None:
+        return Models(config, plugins, lambda *_: None)
+    plugins._manager.register(cluster)
+    parts = parts_of(config, plugins, plugins.wings.values(), for_server=False)
+    return Models(config, plugins, lambda *_: None, make_backend=parts.make_backend)
+
+
 @asynccontextmanager
 async def served(config: Config, cluster: FakeCluster | None) -> AsyncIterator[Models]:
-    plugins = plugins_with(scripted=lambda _: EngineBackend(lambda: ScriptedEngine(["ok"])))
-    models = Models(config, plugins, lambda *_: None, cluster=cluster)  # type: ignore[arg-type]
+    models = models_of(config, cluster)
     try:
         await models.load_at_start()
         yield models
@@ -203,9 +222,7 @@ async def test_models_of_the_cluster_are_loaded_at_once() -> None:
     cluster = FakeCluster()
     several = config()
     for name in ("second", "third"):
-        several.models.append(
-            several.models[0].model_copy(update={"name": name, "options": {name: 1}})
-        )
+        several.models.append(config(name=name, options={name: 1}).models[0])
     starting = [asyncio.Event() for _ in several.models]
 
     def begin(remote: Remote) -> None:
@@ -213,8 +230,7 @@ async def test_models_of_the_cluster_are_loaded_at_once() -> None:
         starting[len(cluster.made)].set()
 
     cluster.next = begin
-    plugins = plugins_with(scripted=lambda _: EngineBackend(lambda: ScriptedEngine(["ok"])))
-    models = Models(several, plugins, lambda *_: None, cluster=cluster)  # type: ignore[arg-type]
+    models = models_of(several, cluster)
     loading = asyncio.create_task(models.load_at_start())
     await asyncio.gather(*(each.wait() for each in starting))
     for remote in cluster.made:
@@ -320,7 +336,8 @@ async def test_from_python(tmp_path: Path) -> None:
 
 PLUGIN = """
 from enginebay.testing import ScriptedEngine
-from enginebay import Cluster, EngineBackend, hookimpl
+from enginebay import EngineBackend, hookimpl
+from enginebay_cluster.contract import Cluster
 
 class Here(Cluster):
     async def connect(self): pass

@@ -32,7 +32,11 @@ def plugins(seen: list[str] | None = None) -> Plugins:
         ({"backend": "pathless", "path": "."}, None),
         ({"backend": "pathless", "path": "nope"}, "there is no file or folder"),
         ({"backend": "reads"}, "path: is missing; set it to the file or folder of the model 'm'"),
-        ({"backend": "reads", "cluster": {}}, "path: is missing"),
+        pytest.param(
+            {"backend": "reads", "cluster": {}},
+            "path: is missing",
+            marks=pytest.mark.wing("cluster"),
+        ),
         ({"backend": "hf"}, "path: is missing"),
         ({"backend": "llamacpp"}, "path: is missing"),
     ],
@@ -52,6 +56,7 @@ def test_an_entry_that_is_like_another_inherits_its_path() -> None:
     assert check_config(Config.model_validate({"models": models}), plugins()) == []
 
 
+@pytest.mark.wing("ollama")
 def test_a_model_without_a_path_is_served(tmp_path: Path) -> None:
     (tmp_path / "a.toy").touch()
     seen: list[str] = []

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from enginebay import (
-    Backend,
+from enginebay import Backend, ReportBatchSize, ReportProgress
+from enginebay_cluster.contract import (
     Cluster,
     ClusterError,
     ClusterSettings,
@@ -15,8 +15,6 @@ from enginebay import (
     NodeCommand,
     NodeSettings,
     Placement,
-    ReportBatchSize,
-    ReportProgress,
     SharedObject,
 )
 from enginebay_cluster.ray.nodes import node_command

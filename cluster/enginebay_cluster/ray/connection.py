@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from importlib import import_module
 from threading import Thread
 
-from enginebay import ClusterError, ClusterSettings
+from enginebay_cluster.contract import ClusterError, ClusterSettings
 from enginebay_cluster.ray.nodes import environment
 from enginebay_cluster.ray.token import use_token
 

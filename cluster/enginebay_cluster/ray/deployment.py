@@ -14,7 +14,8 @@ from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import ApplicationStatus
 
-from enginebay import BackendUnavailableError, ClusterSettings, EngineSpec, Placement
+from enginebay import BackendUnavailableError
+from enginebay_cluster.contract import ClusterSettings, EngineSpec, Placement
 from enginebay_cluster.ray.nodes import label_resource
 from enginebay_cluster.ray.replica import EngineReplica
 

@@ -13,11 +13,9 @@ from ray.serve.exceptions import RayServeException, RequestCancelledError
 from enginebay import (
     Backend,
     BackendUnavailableError,
-    ClusterSettings,
     Delta,
     DeltaStream,
     EngineDeadError,
-    EngineSpec,
     EngineStats,
     EngineStream,
     GenerationRequest,
@@ -27,13 +25,13 @@ from enginebay import (
     MemoryUse,
     ModelInfo,
     ModelUnloadedError,
-    Placement,
     ReasoningBudget,
     ReportBatchSize,
     ReportProgress,
     ServingError,
     block_hashes,
 )
+from enginebay_cluster.contract import ClusterSettings, EngineSpec, Placement
 from enginebay_cluster.ray.adapters import Adapters
 from enginebay_cluster.ray.asking import TRIES, Asking
 from enginebay_cluster.ray.deployment import deploy, version_of

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from enginebay import ClusterError, ClusterSettings, NodeCommand, NodeSettings
+from enginebay_cluster.contract import ClusterError, ClusterSettings, NodeCommand, NodeSettings
 from enginebay_cluster.ray.token import token_environment
 
 PORTS = (

@@ -11,7 +11,8 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from enginebay import ClusterError, PrefixAffinity, SharedObject
+from enginebay import PrefixAffinity
+from enginebay_cluster.contract import ClusterError, SharedObject
 
 logger = logging.getLogger(__name__)
 

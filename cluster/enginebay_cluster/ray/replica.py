@@ -14,15 +14,15 @@ import ray
 
 from enginebay import (
     Backend,
-    EngineSpec,
     GenerationRequest,
     Lora,
     MemoryUse,
     ReasoningBudget,
     ServingError,
     SystemMeter,
-    create_backend,
 )
+from enginebay_cluster.contract import EngineSpec
+from enginebay_cluster.engine_spec import create_backend
 from enginebay_cluster.ray.messages import Hello, Report, pack
 from enginebay_cluster.ray.outbox import Outbox
 

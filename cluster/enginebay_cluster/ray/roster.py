@@ -6,13 +6,8 @@ from collections.abc import Collection
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from enginebay import (
-    BackendUnavailableError,
-    ModelInfo,
-    Placement,
-    ReportBatchSize,
-    ReportProgress,
-)
+from enginebay import BackendUnavailableError, ModelInfo, ReportBatchSize, ReportProgress
+from enginebay_cluster.contract import Placement
 from enginebay_cluster.ray.deployment import Trouble, lacking, trouble
 from enginebay_cluster.ray.links import Link, Links, first_line
 

@@ -6,7 +6,8 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from enginebay import ClusterError, ServingError, SharedObject
+from enginebay import ServingError
+from enginebay_cluster.contract import ClusterError, SharedObject
 from enginebay_cluster.ray.links import first_line
 from enginebay_cluster.ray.nodes import HEAD_RESOURCE
 

@@ -10,7 +10,7 @@ from ray.exceptions import RayError
 from ray.serve.context import _get_global_client
 from ray.serve.exceptions import RayServeException
 
-from enginebay import (
+from enginebay_cluster.contract import (
     ClusterEngine,
     ClusterError,
     ClusterModel,

@@ -4,7 +4,7 @@ import os
 import stat
 from pathlib import Path
 
-from enginebay import ClusterError
+from enginebay_cluster.contract import ClusterError
 
 
 def token_environment(path: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from enginebay.config.names import root_of
 from enginebay.config.problems import KeyPath
 from enginebay.config.schema import ModelConfig
+from enginebay.contract.registers import BackendRegister
 
 _OF_ENGINE = ("max_running", "max_queue", "queue_timeout")
 """Settings that must be equal for models that share an engine and its queue."""
@@ -12,7 +13,27 @@ _OF_ENGINE = ("max_running", "max_queue", "queue_timeout")
 
 def engine_key(model: ModelConfig, root: str) -> Hashable:
     """Equal for models that inherit from `root` and can share its engine."""
-    return (root, model.backend, model.path, model.isolation, repr((model.cluster, model.options)))
+    return (root, model.backend, model.path, model.isolation, repr(model.options))
+
+
+def engine_config(model: ModelConfig, backends: BackendRegister) -> ModelConfig:
+    """The model as its engine has it, wherever that runs: see `BackendEntry.elsewhere`."""
+    if not backends.run_elsewhere(model.backend):
+        return model
+    backend, options = model.options.get("engine", ""), model.options.get("options")
+    return model.model_copy(
+        update={"backend": str(backend), "options": options if isinstance(options, dict) else {}}
+    )
+
+
+def with_engine_config(
+    model: ModelConfig, changed: ModelConfig, backends: BackendRegister
+) -> ModelConfig:
+    """The model whose `engine_config` is `changed`, where the engines of `model` run."""
+    if not backends.run_elsewhere(model.backend):
+        return changed
+    options = {**model.options, "engine": changed.backend, "options": changed.options}
+    return changed.model_copy(update={"backend": model.backend, "options": options})
 
 
 def engine_keys(models: Sequence[ModelConfig]) -> list[Hashable]:

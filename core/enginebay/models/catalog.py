@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from enginebay.config.engines import engine_config, with_engine_config
 from enginebay.config.paths import inside
 from enginebay.config.schema import Config, ModelConfig
 from enginebay.contract.errors import InvalidRequestError, ModelNotFoundError
@@ -41,10 +42,14 @@ class Loadable:
         `InvalidRequestError`; nothing has changed then.
         """
         await self._models.look_for(name)
-        config = await asyncio.to_thread(self._config, name, backend)
-        entry = self._plugins.backends.get(config.backend)
+        found = await asyncio.to_thread(self._config, name, backend)
+        backends = self._plugins.backends
+        config = engine_config(found, backends)
+        if backend:
+            config = config.model_copy(update={"backend": backend})
+        entry = backends.get(config.backend)
         if entry is None:
-            installed = ", ".join(self._plugins.backends) or "none"
+            installed = ", ".join(backends) or "none"
             raise InvalidRequestError(
                 f"unknown backend {config.backend!r}; installed: {installed}",
                 param="backend",
@@ -56,6 +61,7 @@ class Loadable:
         if draft:
             asked["draft_model_name"] = await asyncio.to_thread(self._draft, draft)
         config, unsupported = with_parameters(config.model_copy(update=changes), entry, asked)
+        config = with_engine_config(found, config, backends)
         return self._models.add(config), config, unsupported
 
     def _config(self, name: str, backend: str | None) -> ModelConfig:
@@ -67,8 +73,7 @@ class Loadable:
             return self.folder.config(model.config.name, backend)
         if model.wrong:
             raise InvalidRequestError(f"{name!r} has invalid settings: {model.wrong}", param="name")
-        config = model.configured
-        return config.model_copy(update={"backend": backend}) if backend else config
+        return model.configured
 
     def _draft(self, name: str) -> str:
         """The path of a draft model: a configured model, or one in the folder."""

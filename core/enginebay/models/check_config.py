@@ -1,5 +1,6 @@
 """Config checks that need the plugins: backends, their options, formats, paths."""
 
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-from enginebay.config.engines import engine_keys, engine_problems
+from enginebay.config.engines import engine_config, engine_keys, engine_problems
 from enginebay.config.messages import explain
 from enginebay.config.paths import is_special
 from enginebay.config.problems import ConfigError, KeyPath, Problem, in_order, key_text
@@ -20,7 +21,9 @@ from enginebay.models.downloads import HubName, hub_names
 from enginebay.models.presets import FOLDER, load_preset, preset_files
 from enginebay.models.template.template import template_files, template_path
 from enginebay.models.template.template_set import USUAL_NAMES
-from enginebay.plugins import Plugins
+from enginebay.plugins import WINGS, Plugins, name_of
+
+logger = logging.getLogger(__name__)
 
 Message = tuple[KeyPath, str]
 
@@ -34,28 +37,43 @@ def check_config(config: Config, plugins: Plugins) -> list[Problem]:
     problems = [
         config.origins.problem(("models", index, *key), message)
         for index, model in enumerate(config.models)
-        for key, message in _problems(model, config, plugins)
+        for key, message in model_problems(model, config.base, plugins)
         if not _is_from(models.get(model.like or ""), model, key)
     ]
     problems += [config.origins.problem(*each) for each in engine_problems(config.models)]
     engines = {
         key
         for key, model in zip(engine_keys(config.models), config.models, strict=True)
-        if model.load == "start" and not model.cluster
+        if model.load == "start" and not plugins.backends.run_elsewhere(model.backend)
     }
     room = config.loading.max_loaded_models
     if room is not None and len(engines) > room:
         message = f"{len(engines)} models are loaded at start; set `load: request` for some"
         problems.append(config.origins.problem(("loading", "max_loaded_models"), message))
     problems += _kv_store_problems(config)
+    problems += _api_problems(config, plugins)
+    problems += _wing_problems(config, plugins)
     return in_order(problems) + _preset_problems(config)
 
 
-def _problems(model: ModelConfig, config: Config, plugins: Plugins) -> Iterator[Message]:
-    yield from model_problems(model, config.base, plugins)
-    if model.cluster and config.cluster is None:
-        message = "this config has no section `cluster`; add one: cluster: {address: auto}"
-        yield ("cluster",), message
+def _api_problems(config: Config, plugins: Plugins) -> list[Problem]:
+    """Names in `server.apis` that no wing has, installed or not."""
+    known = [name for name, wing in plugins.wings.items() if wing.is_api]
+    return [
+        config.origins.problem(("server", "apis", index), f"no API {name!r}{nearest(name, known)}")
+        for index, name in enumerate(config.server.apis or ())
+        if name not in known and name not in map(name_of, WINGS)
+    ]
+
+
+def _wing_problems(config: Config, plugins: Plugins) -> list[Problem]:
+    problems: list[Problem] = []
+    for wing in plugins.wings.values():
+        try:
+            problems += [config.origins.problem(*each) for each in wing.problems(config)]
+        except Exception:
+            logger.exception("wing %s: problems() failed; its settings are not checked", wing.name)
+    return problems
 
 
 def _kv_store_problems(config: Config) -> list[Problem]:
@@ -79,7 +97,10 @@ def without_saved_kv(config: Config, plugins: Plugins) -> list[str]:
     """The models whose backends save no sequences, if that is asked for."""
     if config.loading.kv_store(config.base) is None:
         return []
-    entries = ((model.name, plugins.backends.get(model.backend)) for model in config.models)
+    entries = (
+        (model.name, plugins.backends.get(engine_config(model, plugins.backends).backend))
+        for model in config.models
+    )
     return [name for name, entry in entries if entry and not entry.saves_kv]
 
 
@@ -147,30 +168,38 @@ def option_names(entry: BackendEntry) -> list[str]:
 def _validate(options: dict[str, Any], entry: BackendEntry) -> tuple[Any, list[Message]]:
     if entry.options is None:
         return options, []
-    accepted = TypeAdapter[Any](entry.options)
     try:
-        return accepted.validate_python(options), []
+        return TypeAdapter[Any](entry.options).validate_python(options), []
     except ValidationError as error:
-        found = explain(error, options, accepted.json_schema())
+        found = explain(error, options, options_schema(entry))
         return None, [(("options", *key), message) for key, message in found]
+    except Exception as error:  # a plugin's own code
+        reason = f"{type(error).__name__}: {error}"
+        return None, [(("options",), f"the plugin of this backend cannot read them ({reason})")]
 
 
 def model_problems(model: ModelConfig, base: Path, plugins: Plugins) -> Iterator[Message]:
     """Where in one model's entry something keeps it from loading, and what; not its preset file."""
     if entry := plugins.backends.get(model.backend):
         yield from _validate(model.options, entry)[1]
-    elif not model.cluster:  # whose machines may have it
+    else:
         yield ("backend",), _unknown_backend(model.backend, plugins)
-    for where, hub_name in hub_names(model):
+    elsewhere = plugins.backends.run_elsewhere(model.backend)
+    engine = engine_config(model, plugins.backends)
+    if elsewhere and (entry := plugins.backends.get(engine.backend)):  # which may be there only
+        found = _validate(engine.options, entry)[1]
+        yield from ((("options", *key), message) for key, message in found)
+    for where, hub_name in hub_names(engine):
         try:
             HubName.parse(hub_name)
         except ValueError as error:
-            yield where, str(error)
+            inside = elsewhere and where[0] == "options"
+            yield (("options", *where) if inside else where), str(error)
     path = resolved_path(model.path, base)
     if not path:
         if entry and entry.needs_path:
             yield ("path",), f"is missing; set it to the file or folder of the model {model.name!r}"
-    elif model.cluster:  # then it is looked for where the engine is
+    elif elsewhere:  # then it is looked for where the engine is
         pass
     elif "://" not in path and not Path(path).exists():
         hint = "; a URL begins with http:// or https://" if _ADDRESS.match(model.path) else ""

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from enginebay.config.schema import Config, ModelConfig
-from enginebay.contract.cluster import Cluster
 from enginebay.models.config_change import ConfigChange, ModelChanges, PresetChange
 from enginebay.models.downloads import Downloads, places
 from enginebay.models.files.model_paths import ModelPaths
@@ -16,7 +15,13 @@ from enginebay.models.loading.clock import Clock, LoopClock
 from enginebay.models.loading.entry import ModelEntry, ReportModelProgress
 from enginebay.models.loading.loader import Loader
 from enginebay.models.loading.memory import Meter, SystemMeter
-from enginebay.models.loading.running_backends import Backends, MakeGate, local_gate
+from enginebay.models.loading.running_backends import (
+    Backends,
+    MakeBackend,
+    MakeGate,
+    local_backend,
+    local_gate,
+)
 from enginebay.models.loading.start import Starter
 from enginebay.models.presets import Preset
 from enginebay.models.served import ServedModel
@@ -34,8 +39,8 @@ class Models(ModelIndex):
         *,
         clock: Clock | None = None,
         meter: Meter | None = None,
-        cluster: Cluster | None = None,
         make_gate: MakeGate = local_gate,
+        make_backend: MakeBackend = local_backend,
     ) -> None:
         super().__init__(config, plugins, ModelPaths(config, plugins))
         self._retired: set[ModelEntry] = set()
@@ -44,7 +49,7 @@ class Models(ModelIndex):
         self._loaded = asyncio.Event()
         meter = meter or SystemMeter()
         self.downloads = Downloads(places(config))
-        self._backends = Backends(config, plugins, self._paths, meter, cluster, make_gate)
+        self._backends = Backends(config, plugins, self._paths, meter, make_gate, make_backend)
         self.estimates = self._backends.estimates
         self._starter = Starter(
             self._backends, self.downloads, plugins, config.base, report_progress

@@ -30,12 +30,12 @@ from enginebay.models.check_config import check_config
 from enginebay.models.downloads import SCHEME, Downloads, HubName, places
 from enginebay.models.files.model_folder import model_at
 from enginebay.models.files.recognise import form_of
-from enginebay.models.loading.engine_spec import cluster_of
 from enginebay.models.loading.entry import ReportModelProgress
 from enginebay.plugins import Plugins
 from enginebay.serving.answer import OpenAIAnswer
 from enginebay.serving.classify import classify, score_evaluation
 from enginebay.serving.embed import embed
+from enginebay.serving.parts import parts_of
 from enginebay.serving.pooling import Pooled, Pooling
 from enginebay.serving.rerank import rerank, score
 from enginebay.serving.schemas.classify_bodies import (
@@ -190,8 +190,12 @@ async def opened(
     config = config.model_copy(update={"models": models})
     if problems := await asyncio.to_thread(check_config, config, plugins):
         raise ConfigError(problems)
-    cluster = cluster_of(config, plugins)
-    serving = Serving(config, plugins, report_progress or (lambda *_: None), cluster=cluster)
+    parts = parts_of(config, plugins, plugins.wings.values(), for_server=False)
+    serving = Serving(
+        *(config, plugins, report_progress or (lambda *_: None)),
+        make_gate=parts.make_gate,
+        make_backend=parts.make_backend,
+    )
     try:
         await serving.models.load_at_start()
         for model in serving.models.all():
@@ -200,8 +204,7 @@ async def opened(
         yield LocalModel(serving)
     finally:
         await serving.close()
-        if cluster:
-            await cluster.close()
+        await parts.closing.aclose()
 
 
 async def _downloaded(

@@ -27,10 +27,14 @@ from enginebay.chat.schemas.chat_request import ChatCompletionRequest
 from enginebay.chat.schemas.completion_bodies import CompletionRequest
 from enginebay.config.durations import seconds
 from enginebay.config.schema import Config, resolved_path
-from enginebay.contract.cluster import Cluster
 from enginebay.contract.types import GenerationRequest
 from enginebay.models.loading.entry import ReportModelProgress
-from enginebay.models.loading.running_backends import MakeGate, local_gate
+from enginebay.models.loading.running_backends import (
+    MakeBackend,
+    MakeGate,
+    local_backend,
+    local_gate,
+)
 from enginebay.models.registry import Models
 from enginebay.models.served import ServedModel
 from enginebay.plugins import Plugins
@@ -65,12 +69,14 @@ class Serving:
         plugins: Plugins,
         report_progress: ReportModelProgress,
         *,
-        cluster: Cluster | None = None,
         make_gate: MakeGate = local_gate,
+        make_backend: MakeBackend = local_backend,
     ) -> None:
         self.config = config
         self.plugins = plugins
-        self.models = Models(config, plugins, report_progress, cluster=cluster, make_gate=make_gate)
+        self.models = Models(
+            config, plugins, report_progress, make_gate=make_gate, make_backend=make_backend
+        )
         self.leases = Leases(self.models)
         self.planner = Planner(config)
         self.requests = RunningRequests()

@@ -41,7 +41,8 @@ def model_at(path: Path, plugins: Plugins, backend: str | None = None) -> ModelC
 
 
 def _first_backend(path: Path, plugins: Plugins) -> str:
-    installed = ", ".join(plugins.backends) or "none"
+    here = (name for name, entry in plugins.backends.items() if not entry.elsewhere)
+    installed = ", ".join(here) or "none"
     if not path.exists():
         raise ConfigError([Problem("", "", f"there is no file or folder {path}")])
     if is_special(path):
@@ -52,6 +53,12 @@ def _first_backend(path: Path, plugins: Plugins) -> str:
         problem = f"no backend recognises {path} as a model; name one of {installed} as its backend"
         raise ConfigError([Problem("", "", problem)])
     return found
+
+
+def _installed(plugins: Plugins) -> str:
+    """The names of the backends that load files of this machine."""
+    here = [name for name, entry in plugins.backends.items() if not entry.elsewhere]
+    return ", ".join(here) or "none"
 
 
 def _backend_for(path: Path, plugins: Plugins) -> str | None:
@@ -153,7 +160,7 @@ class ModelFolder:
         path = self.path(name)
         model = self.models().get(name)
         if model is None and backend is None:
-            installed = ", ".join(self._plugins.backends) or "none"
+            installed = _installed(self._plugins)
             raise InvalidRequestError(
                 f"no backend recognises {path}; name one as `backend`, installed: {installed}",
                 param="backend",

@@ -70,7 +70,8 @@ class Room:
         """
         for_all = commanded or model.source == "config"
         users = None if for_all else model.use.users.keys()
-        if model.config.cluster or self._backends.is_started(model.config, model.root):
+        config = model.config
+        if self._backends.run_elsewhere(config) or self._backends.is_started(config, model.root):
             return
         limits = await self._limits()
         if limits != Limits(None, None, None):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from enginebay.config.schema import ModelConfig
 from enginebay.contract.backend_settings import BackendSettings
-from enginebay.contract.errors import BackendUnavailableError
+from enginebay.contract.errors import ServingError
 from enginebay.contract.estimates import FreeMemory, MemoryEstimate, MemoryPart, MemoryUse
 from enginebay.models.files.model_paths import ModelPaths
 from enginebay.models.loading.backend_settings import backend_settings
@@ -84,14 +84,15 @@ class Estimates:
     def fit(self, config: ModelConfig, held: MemoryUse | None = None) -> Fit:
         """What it will take, given what is free now, and what it holds itself if it is loaded.
 
-        `BackendUnavailableError` for files that cannot be read.
+        `BackendUnavailableError` for files that cannot be read, and the `ServingError` of a backend
+        that makes no estimate of this model.
         """
         free = self._meter.free() + (held or MemoryUse())
         entry = self._plugins.backends.get(config.backend)
         if entry and entry.estimate:
             try:
                 return Fit(entry.estimate(self._settings(config), free), free, sure=True)
-            except BackendUnavailableError:
+            except ServingError:
                 raise
             except Exception:  # a plugin's own code, or a file that nobody thought of
                 logger.exception(

@@ -244,8 +244,9 @@ class Loader:
                 await asyncio.wait({earlier})
             if not await self._starter.fetch(model, config or model.config):
                 return self._failed(model, replaced)
-            # Machines of a cluster load several at a time; this one, one after the other.
-            async with nullcontext() if (config or model.config).cluster else self._turn:
+            # This machine loads one after the other. Others load as many as they can.
+            elsewhere = self._backends.run_elsewhere(config or model.config)
+            async with nullcontext() if elsewhere else self._turn:
                 if model.is_loaded and config not in (None, model.config):
                     await self._unload(model, limit, "it is being reloaded with other settings")
                 if not model.is_loaded:

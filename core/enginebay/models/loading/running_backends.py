@@ -10,15 +10,14 @@ from dataclasses import replace
 from enginebay.config.engines import engine_key, engine_models
 from enginebay.config.schema import Config, ModelConfig
 from enginebay.contract.backend import Backend
-from enginebay.contract.backend_settings import ReportBatchSize, ReportProgress
-from enginebay.contract.cluster import Cluster
+from enginebay.contract.backend_settings import BackendSettings, ReportBatchSize, ReportProgress
 from enginebay.contract.errors import BackendUnavailableError
 from enginebay.contract.estimates import MemoryUse
+from enginebay.contract.registers import BackendEntry
 from enginebay.contract.types import ModelInfo
 from enginebay.models.admission_queue import Gate, GateSize, with_headroom
 from enginebay.models.files.model_paths import ModelPaths
 from enginebay.models.loading.backend_settings import backend_settings
-from enginebay.models.loading.engine_spec import engine_spec, placement
 from enginebay.models.loading.fit import Estimates, Fit
 from enginebay.models.loading.memory import Meter
 from enginebay.models.loras import Loras
@@ -28,13 +27,20 @@ logger = logging.getLogger(__name__)
 
 
 MakeGate = Callable[[str, ModelConfig, GateSize], Gate]
-"""`make(engine, config, size)`: the admission queue of an engine, which has a name in its cluster
-if it is in one."""
+"""`make(engine, config, size)`: the admission queue of the engine that has this name."""
+
+MakeBackend = Callable[[BackendEntry, BackendSettings], Awaitable[Backend]]
+"""`await make(entry, settings)`: a backend of this kind, which is not started."""
 
 
 def local_gate(engine: str, config: ModelConfig, size: GateSize) -> Gate:
     """An admission queue of this server's own."""
     return Gate(size, config.queue_timeout)
+
+
+async def local_backend(entry: BackendEntry, settings: BackendSettings) -> Backend:
+    """A backend as it is registered."""
+    return entry.create(settings)
 
 
 class StartedBackend:
@@ -94,10 +100,7 @@ class _BatchSize:
 
 
 class Backends:
-    """The started backends. Models that share an engine by `like` share one.
-
-    `cluster`: where those run whose models are to be there.
-    """
+    """The started backends. Models that share an engine by `like` share one."""
 
     def __init__(
         self,
@@ -105,14 +108,14 @@ class Backends:
         plugins: Plugins,
         paths: ModelPaths,
         meter: Meter,
-        cluster: Cluster | None = None,
         make_gate: MakeGate = local_gate,
+        make_backend: MakeBackend = local_backend,
     ) -> None:
         self._plugins = plugins
         self._paths = paths
         self._meter = meter
-        self._cluster = cluster
         self._make_gate = make_gate
+        self._make_backend = make_backend
         self.use_config(config)
         self.estimates = Estimates(plugins, paths, meter)
         self._started: dict[Hashable, StartedBackend] = {}
@@ -120,9 +123,12 @@ class Backends:
         self._peaks: dict[Hashable, MemoryUse] = {}
 
     def use_config(self, config: Config) -> None:
-        """Start engines as this config says from now on, and name them after its models."""
-        self._config = config
+        """Name engines after the models of this config from now on."""
         self._sharing = engine_models(config.models)
+
+    def run_elsewhere(self, config: ModelConfig) -> bool:
+        """Whether the engines of such a model run on other machines."""
+        return self._plugins.backends.run_elsewhere(config.backend)
 
     def is_started(self, config: ModelConfig, root: str) -> bool:
         """Whether such a model would share a running backend."""
@@ -215,19 +221,6 @@ class Backends:
         report_progress: ReportProgress,
         report_batch_size: ReportBatchSize,
     ) -> Backend:
-        if config.cluster:
-            if self._cluster is None:
-                raise BackendUnavailableError(
-                    "its engines are to run in a cluster, and this server is in none; add the "
-                    "section `cluster` to the config and restart the server"
-                )
-            await self._cluster.connect()
-            return self._cluster.backend(
-                engine_spec(sharing[0].name, config, self._config),
-                placement(config.cluster),
-                report_progress=report_progress,
-                report_batch_size=report_batch_size,
-            )
         entry = self._plugins.backends.get(config.backend)
         if entry is None:
             installed = ", ".join(self._plugins.backends) or "none"
@@ -237,14 +230,13 @@ class Backends:
         settings = await asyncio.to_thread(
             backend_settings, config, entry, self._paths, report_progress
         )
-        return entry.create(
-            replace(
-                settings,
-                report_batch_size=report_batch_size,
-                names=tuple(model.name for model in sharing),
-                aliases=tuple(alias for model in sharing for alias in model.aliases),
-            )
+        settings = replace(
+            settings,
+            report_batch_size=report_batch_size,
+            names=tuple(model.name for model in sharing),
+            aliases=tuple(alias for model in sharing for alias in model.aliases),
         )
+        return await self._make_backend(entry, settings)
 
     async def _taken(self, pid: int | None) -> MemoryUse:
         taken = await asyncio.to_thread(self._meter.of_process, pid or os.getpid())
@@ -261,7 +253,7 @@ def gate_size(config: ModelConfig, info: ModelInfo) -> GateSize:
 
 
 def _require_isolation(config: ModelConfig, backend: Backend) -> None:
-    if not config.cluster and config.isolation not in (None, backend.isolation):
+    if not backend.elsewhere and config.isolation not in (None, backend.isolation):
         raise BackendUnavailableError(
             f"the backend {config.backend!r} cannot run with `isolation: {config.isolation}`; "
             "delete that line from the config"

@@ -55,7 +55,7 @@ class Starter:
 
         False if that failed: why is kept in its `error`, and what arrived for the next attempt.
         """
-        if config.cluster:  # its files are where its engines are
+        if self._backends.run_elsewhere(config):  # so are its files
             return True
         paths = await asyncio.to_thread(lambda: list(hub_paths(config, self._plugins)))
 
@@ -94,8 +94,9 @@ class Starter:
             model.lacked_library = self.lacks_library(model)
             logger.error("model %s: %s", model.name, error.message)
             report("failed", 1.0)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             model.fail(_reason(error))
+            self._plugins.blame(error)
             logger.exception("model %s could not be loaded", model.name)
             report("failed", 1.0)
         else:
@@ -189,7 +190,7 @@ def _size(model: ModelEntry) -> str:
     return f" ({known})" if known else ""
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     reason = f"{type(error).__name__}: {error}"
     if not ran_out_of_memory(error):
         return reason

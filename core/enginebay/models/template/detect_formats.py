@@ -7,9 +7,11 @@ source is searched for their tags.
 """
 
 import json
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from enginebay.contract.errors import BackendUnavailableError
@@ -29,7 +31,10 @@ _THINKING_ON: tuple[Mapping[str, Any], ...] = (
     {"thinking_mode": "thinking", "reasoning_effort": "high"},
 )
 
+logger = logging.getLogger(__name__)
+
 Format = TypeVar("Format", ReasoningFormat, ToolFormat)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +89,7 @@ def detect_reasoning(
         if sample is None or _THOUGHT not in sample.text:
             continue
         left = {
-            name: _reasoning_residue(
-                _read(each.parser(inside=each.starts_inside(sample.prompt)), sample.text)
-            )
+            name: _tried(name, partial(_reasoning_left, each, sample), None)
             for name, each in formats.items()
         }
         if name := _best(formats, template.template.source, left):
@@ -94,7 +97,10 @@ def detect_reasoning(
             return _found(formats, name, evidence)
     for variables in _THINKING_ON:
         prompt = template.render([template.says("user", _ASKED)], variables=variables) or ""
-        opened = {name: 0 if each.starts_inside(prompt) else None for name, each in formats.items()}
+        opened = {
+            name: 0 if _tried(name, partial(each.starts_inside, prompt), False) else None
+            for name, each in formats.items()
+        }
         if name := _best(formats, template.template.source, opened):
             end = _quoted(prompt[-_SHOWN // 2 :])
             return _found(formats, name, f"the generation prompt opens it: {end}{_with(variables)}")
@@ -115,7 +121,7 @@ def detect_tools(
         return _by_tags(formats, template)
     schemas = {CALL_NAME: CALL_TOOL["function"]["parameters"]}
     left = {
-        name: _call_residue(_read(each.parser(schemas), sample.text))
+        name: _tried(name, partial(_calls_left, each, schemas, sample.text), None)
         for name, each in formats.items()
     }
     if name := _best(formats, template.template.source, left):
@@ -129,7 +135,7 @@ def _found(formats: Mapping[str, Format], name: str, evidence: str) -> Detected[
 
 def _by_tags(formats: Mapping[str, Format], template: TemplateFeatures) -> Detected[Format]:
     for name, format in formats.items():
-        if format.matches(template.template.source):
+        if _tried(name, partial(format.matches, template.template.source), False):
             return _found(formats, name, "its tags are in the chat template")
     return Detected(None, None, "none found in the chat template")
 
@@ -140,7 +146,7 @@ def _best(formats: Mapping[str, Format], source: str, left: Mapping[str, int | N
     Ties go to one whose tags are in the template's source, then to the first registered.
     """
     ranks = {
-        name: (length, not formats[name].matches(source))
+        name: (length, not _tried(name, partial(formats[name].matches, source), False))
         for name, length in left.items()
         if length is not None
     }
@@ -183,8 +189,18 @@ def _read(parser: Parser, text: str) -> list[Part]:
     return [*parser.feed(text), *parser.finish()]
 
 
-def _reasoning_residue(parts: Sequence[Part]) -> int | None:
+def _tried(name: str, question: Callable[[], T], otherwise: T) -> T:
+    """Return what a format says. One that fails matches nothing, and the log names it."""
+    try:
+        return question()
+    except (Exception, SystemExit):  # a plugin's own code
+        logger.exception("the format %s failed to read a chat template", name)
+        return otherwise
+
+
+def _reasoning_left(format: ReasoningFormat, sample: _Sample) -> int | None:
     """How much text is left beside the answer; None if reasoning and answer were not separated."""
+    parts = _read(format.parser(inside=format.starts_inside(sample.prompt)), sample.text)
     reasoning = "".join(part.text for part in parts if isinstance(part, ReasoningDelta))
     content = "".join(part.text for part in parts if isinstance(part, ContentDelta))
     if _THOUGHT not in reasoning or _ANSWER not in content or _ANSWER in reasoning:
@@ -192,8 +208,9 @@ def _reasoning_residue(parts: Sequence[Part]) -> int | None:
     return len(content) + len(reasoning)
 
 
-def _call_residue(parts: Sequence[Part]) -> int | None:
+def _calls_left(format: ToolFormat, schemas: Mapping[str, Any], text: str) -> int | None:
     """How much text is left beside the call; None if it is not the original call."""
+    parts = _read(format.parser(schemas), text)
     calls = [part for part in parts if isinstance(part, ToolCallDelta)]
     names = [part.name for part in calls if part.name is not None]
     try:

@@ -71,8 +71,7 @@ def _health(http: Request, response: Response, *, well: bool) -> Health:
         description = f"usage is kept in memory, its file cannot be written: {trouble.reason}"
         issues.append(Issue(time=trouble.since, description=description))
     whole = _state(models.all(), starting=models.starting)
-    sharing = services(http).sharing
-    if sharing and (lost := sharing.front.ledger.trouble):
+    if lost := services(http).peers.outage:
         reason = f": {lost.reason}" if sees_inside(http) else ""
         description = f"the limits that servers share cannot be reached{reason}"
         issues.append(Issue(time=lost.since, description=description))
@@ -90,8 +89,8 @@ def _can_answer(shared: Services) -> bool:
     if not shared.models.listed():
         return False
     model = shared.models.default
-    if model.config.cluster and shared.sharing and shared.sharing.front.ledger.trouble:
-        return False  # nobody gets a turn
+    if shared.peers.delays(model.config):
+        return False
     state, _ = model.shown
     return state == "ready" or (state == "unloaded" and model.config.load == "request")
 

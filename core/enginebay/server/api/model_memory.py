@@ -24,15 +24,10 @@ async def model_memory(
     """What a model takes, whether it fits, and what would make it fit; nothing is loaded.
 
     For models of the config, loaded or not, and for those of the model folder. `context_length`
-    takes the place of the one in its options. 400 for one with engines in the cluster: its files
-    may be on other machines only, and so is the memory that it is to fit into.
+    takes the place of the one in its options. 400 for one with engines on other machines: its
+    files may be there only, and so is the memory that it is to fit into.
     """
     model = await known_model(http, model_id)
-    if model.config.cluster:
-        raise InvalidRequestError(
-            f"the engines of model {model.name!r} run on machines of the cluster, so this server "
-            "cannot tell whether it fits; GET /v1/cluster has what each of them takes now"
-        )
     config, held = with_context_length(model.config, context_length), model.memory
     estimates = services(http).models.estimates
     try:

@@ -7,7 +7,7 @@ request of another one, which decides by the name and role of the key what it ma
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter, Request
 
@@ -27,14 +27,7 @@ from enginebay.server.schemas.request_bodies import (
 )
 from enginebay.server.services import Services, services
 
-if TYPE_CHECKING:
-    from enginebay.server.fronts.said import Answers
-    from enginebay.server.fronts.sharing import Sharing
-
 router = APIRouter(tags=["requests"], route_class=BodyRoute)
-
-_OTHERS = 2.0
-"""Seconds that other servers get to answer."""
 
 Asker = tuple[str | None, bool]
 """The name of the key of whoever asks, and whether that is an admin: see `permissions`."""
@@ -47,9 +40,9 @@ async def list_requests(http: Request) -> FrontRequestList | RequestList:
     Of all servers that share their limits, if this is one of several.
     """
     shared, asker = services(http), _asker(http)
-    if shared.sharing is None:
+    if shared.peers.name is None:
         return RequestList(data=_cards(shared, asker))
-    return await _of_all(shared, shared.sharing, asker)
+    return await _of_all(shared, shared.peers.name, asker)
 
 
 @router.post("/requests/{request_id:path}/cancel")  # ids may hold slashes
@@ -61,7 +54,7 @@ async def cancel_request(request_id: str, http: Request) -> CancelledRequest:
     """
     shared, asker = services(http), _asker(http)
     if not _cancel(shared, request_id, asker):
-        await _by_others(shared.sharing, "cancel", request_id, asker)
+        await _by_peers(shared, "cancel", request_id, asker)
     return CancelledRequest(id=request_id)
 
 
@@ -74,16 +67,16 @@ async def end_reasoning(request_id: str, http: Request) -> EndedReasoning:
     shared, asker = services(http), _asker(http)
     ended = await _end_reasoning(shared, request_id, asker)
     if ended is None:
-        ended = await _by_others(shared.sharing, "end_reasoning", request_id, asker)
+        ended = await _by_peers(shared, "end_reasoning", request_id, asker)
     return EndedReasoning(id=request_id, ended=ended)
 
 
-def answer_others(shared: Services, sharing: "Sharing") -> None:
+def answer_peers(shared: Services) -> None:
     """Do what other servers pass on."""
 
     async def cards(asker: Asker) -> list[dict[str, Any]]:
         with suppress(ServingError):
-            await sharing.refresh_positions(shared.models)
+            await shared.peers.refresh_positions(shared.models)
         return [card.model_dump() for card in _cards(shared, asker)]
 
     async def cancel(asked: tuple[str, Asker]) -> int | None:
@@ -92,19 +85,16 @@ def answer_others(shared: Services, sharing: "Sharing") -> None:
     async def end(asked: tuple[str, Asker]) -> int | None:
         return await _end_reasoning(shared, *asked)
 
-    handlers = {"requests": cards, "cancel": cancel, "end_reasoning": end}
-    sharing.front.handlers.update(handlers)
+    shared.peers.handlers.update({"requests": cards, "cancel": cancel, "end_reasoning": end})
 
 
-async def _of_all(shared: Services, sharing: "Sharing", asker: Asker) -> FrontRequestList:
+async def _of_all(shared: Services, own_name: str, asker: Asker) -> FrontRequestList:
     found: list[tuple[str, dict[str, Any]]] = []
     unanswered: list[str] = []
     problem = None
     try:
-        answers: Answers = await sharing.front.ledger.call(
-            "ask_others", "requests", asker, _OTHERS, patience=0.0
-        )
-        await sharing.refresh_positions(shared.models)
+        answers = await shared.peers.ask("requests", asker, patience=0.0)
+        await shared.peers.refresh_positions(shared.models)
         unanswered = answers.silent
         for name, cards in answers.given:
             if isinstance(cards, list):
@@ -113,25 +103,23 @@ async def _of_all(shared: Services, sharing: "Sharing", asker: Asker) -> FrontRe
                 unanswered.append(name)
     except ServingError as error:
         problem = error.message
-    found += [(sharing.front.name, card.model_dump()) for card in _cards(shared, asker)]
+    found += [(own_name, card.model_dump()) for card in _cards(shared, asker)]
     data = [FrontRequestCard(**card, front=name) for name, card in found]
     data.sort(key=lambda card: card.age_s, reverse=True)
     return FrontRequestList(data=data, unanswered=unanswered, problem=problem)
 
 
-async def _by_others(sharing: "Sharing | None", kind: str, id: str, asker: Asker) -> int:
+async def _by_peers(shared: Services, kind: str, id: str, asker: Asker) -> int:
     """Have the server that has a request do something with it; how often it did."""
-    silent: list[str] = []
-    if sharing:
-        answers: Answers = await sharing.front.ledger.call("ask_others", kind, (id, asker), _OTHERS)
-        given = [answer for _, answer in answers.given]
-        if done := sum(answer for answer in given if isinstance(answer, int)):
-            return done
-        for answer in given:
-            if isinstance(answer, NotReasoningError):
-                raise answer
-        silent = answers.silent
-    unsure = f"; {', '.join(silent)} did not answer, try again" if silent else ""
+    answers = await shared.peers.ask(kind, (id, asker))
+    given = [answer for _, answer in answers.given]
+    if done := sum(answer for answer in given if isinstance(answer, int)):
+        return done
+    for answer in given:
+        if isinstance(answer, NotReasoningError):
+            raise answer
+    silent = ", ".join(answers.silent)
+    unsure = f"; {silent} did not answer, try again" if silent else ""
     raise RequestNotFoundError(f"no request {id!r} is in progress{unsure}")
 
 

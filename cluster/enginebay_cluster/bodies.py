@@ -5,8 +5,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from enginebay.contract.cluster import ClusterEngine, ClusterModel, ClusterStatus, EngineState
 from enginebay.contract.errors import encodable
+from enginebay_cluster.contract import ClusterEngine, ClusterModel, ClusterStatus, EngineState
 
 
 class NodeBody(BaseModel):

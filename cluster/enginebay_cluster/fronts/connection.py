@@ -6,12 +6,12 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, NoReturn, Protocol
 
-from enginebay.contract.cluster import Cluster, ClusterError, SharedObject
 from enginebay.contract.errors import ServingError
 from enginebay.models.loading.clock import Clock, pause, within
-from enginebay.server.fronts.said import Beat, Hello, Settings, UnknownFrontError
-from enginebay.server.fronts.timing import BEAT, PATIENCE, RETRY
 from enginebay.server.usage.records import Trouble
+from enginebay_cluster.contract import Cluster, ClusterError, SharedObject
+from enginebay_cluster.fronts.said import Beat, Hello, Settings, UnknownFrontError
+from enginebay_cluster.fronts.timing import BEAT, PATIENCE, RETRY
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,9 @@ from itertools import count
 from typing import Any
 
 from enginebay.models.loading.clock import Clock, within
-from enginebay.server.fronts.members import Member
-from enginebay.server.fronts.said import Answers, Order
+from enginebay.server.peers import Answers
+from enginebay_cluster.fronts.members import Member
+from enginebay_cluster.fronts.said import Order
 
 _POLL = 20.0
 """Seconds after which a front that waits for orders is told that there are none."""

@@ -16,8 +16,9 @@ from enginebay.models.overrides import Overrides
 from enginebay.models.presets import Preset
 from enginebay.models.registry import Models
 from enginebay.plugins import Plugins
-from enginebay.server.fronts.front import Front
-from enginebay.server.fronts.said import Answers, Setting, SettingKey, SettingKind, Settings
+from enginebay.server.peers import Answers, SettingKind
+from enginebay_cluster.fronts.front import Front
+from enginebay_cluster.fronts.said import Setting, SettingKey, Settings
 
 logger = logging.getLogger(__name__)
 

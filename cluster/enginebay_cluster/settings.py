@@ -1,4 +1,4 @@
-"""The section `cluster` of the config, and what a model says of its place in the cluster."""
+"""The section `cluster` of the config, and the options of models whose engines run in it."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,10 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from enginebay.config.section import Section, Text
-from enginebay.contract.cluster import ClusterSettings
+from enginebay_cluster.contract import ClusterSettings
+
+NAME = "cluster"
+"""The name of the wing, its section, and its backend."""
 
 _HOST_AND_PORT = re.compile(r"(?:[\w.-]+|\[[0-9a-f:.]+\]):(\d{1,5})", re.ASCII | re.IGNORECASE)
 
@@ -21,7 +24,7 @@ def head_address(text: str) -> str:
 
 
 class ClusterConfig(Section):
-    """The cluster that this server is part of, for engines on several machines; none if unset."""
+    """The cluster of this server, for engines on other machines; unset: none."""
 
     address: Annotated[Text, AfterValidator(head_address)] = Field(
         "auto",
@@ -115,3 +118,10 @@ class PlacementConfig(Section):
         if isinstance(self.replicas, int) and self.replicas < 1:
             raise ValueError("replicas must be at least 1; delete the model to run none")
         return self
+
+
+class ClusterOptions(PlacementConfig):
+    """The options of a model whose engines run in the cluster."""
+
+    engine: Text = Field(description="Backend of the engines, which their nodes must have.")
+    options: dict[str, Any] = Field(default={}, description="Options of that backend.")

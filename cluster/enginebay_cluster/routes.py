@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable
 from typing import ClassVar
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, Request
 
-from enginebay.contract.cluster import Cluster, ClusterStatus
 from enginebay.contract.errors import ServingError
 from enginebay.server.access.auth import require_admin
 from enginebay.server.http.respond import or_client_leaves
-from enginebay.server.schemas.cluster_bodies import ClusterBody
+from enginebay_cluster.bodies import ClusterBody
+from enginebay_cluster.contract import Cluster, ClusterStatus
 
 _FRESH = 1.0
 """Seconds for which an answer of the cluster, or its failure, is given to others, too."""
@@ -60,8 +60,8 @@ def _look_at_error(asking: asyncio.Task[ClusterStatus]) -> None:
         asking.exception()
 
 
-def add_cluster_route(app: FastAPI, cluster: Cluster | None) -> None:
-    """Add the route to an application; it is there without a cluster, too, and says so."""
+def cluster_router(cluster: Cluster | None) -> APIRouter:
+    """The route, which says that there is no cluster if there is none."""
     recent = RecentStatus(cluster) if cluster else None
     router = APIRouter(tags=["cluster"], dependencies=[Depends(require_admin)])
 
@@ -78,5 +78,4 @@ def add_cluster_route(app: FastAPI, cluster: Cluster | None) -> None:
             )
         return ClusterBody.of(await or_client_leaves(http, recent.get()))
 
-    app.include_router(router, prefix="/v1")
-    app.include_router(router, include_in_schema=False)
+    return router

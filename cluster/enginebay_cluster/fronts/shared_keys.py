@@ -10,12 +10,12 @@ from datetime import date, datetime
 from enginebay.chat.answer.account import Used
 from enginebay.config.keys import Key
 from enginebay.contract.errors import ServingError, encodable
-from enginebay.server.fronts.front import Front
-from enginebay.server.fronts.said import Counted, Entered, Told
 from enginebay.server.usage.key_use import KeyUse, KeyUses
 from enginebay.server.usage.records import Records, utc_now
 from enginebay.server.usage.request_count import RequestsSeen
 from enginebay.server.usage.usage_file import Slot
+from enginebay_cluster.fronts.front import Front
+from enginebay_cluster.fronts.said import Counted, Entered, Told
 
 logger = logging.getLogger(__name__)
 

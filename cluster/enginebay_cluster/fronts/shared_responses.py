@@ -5,9 +5,9 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from enginebay.apis.response_store.store import ResponseStore, StoredResponse
 from enginebay.contract.errors import ServingError
-from enginebay.server.fronts.front import Front
+from enginebay_cluster.fronts.front import Front
+from enginebay_responses.store.store import ResponseStore, StoredResponse
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from enginebay.server.fronts.said import Setting, SettingKey, Settings
+from enginebay_cluster.fronts.said import Setting, SettingKey, Settings
 
 
 class KeptSettings:

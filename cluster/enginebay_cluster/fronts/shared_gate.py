@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 from enginebay.contract.errors import ServingError
 from enginebay.models.admission_queue import Gate, GateSize, Place
-from enginebay.server.fronts.front import Front, Ticket
-from enginebay.server.fronts.said import Turn
+from enginebay_cluster.fronts.front import Front, Ticket
+from enginebay_cluster.fronts.said import Turn
 
 
 class SharedGate(Gate):

@@ -13,7 +13,7 @@ REACHING = 10.0
 
 def reached(head: str, port: int) -> str:
     """The head's HOST:PORT, this `port` if it has none. Exits if nothing takes a connection."""
-    from enginebay.config.cluster import head_address
+    from enginebay_cluster.settings import head_address
 
     has_port = ":" in head and not head.endswith("]")
     try:

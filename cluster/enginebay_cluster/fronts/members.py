@@ -6,9 +6,9 @@ from typing import Protocol
 from enginebay.contract.errors import RequestCancelledError, ServingError
 from enginebay.models.admission_queue import Place
 from enginebay.models.loading.clock import Clock
-from enginebay.server.fronts.said import Beat, UnknownFrontError
-from enginebay.server.fronts.timing import SILENCE
 from enginebay.server.usage.request_count import RequestCount
+from enginebay_cluster.fronts.said import Beat, UnknownFrontError
+from enginebay_cluster.fronts.timing import SILENCE
 
 
 class Held(Protocol):

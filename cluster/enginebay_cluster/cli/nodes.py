@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from enginebay.contract.cluster import NodeCommand
+from enginebay_cluster.contract import NodeCommand
 
 GRACE = 5.0
 """Seconds in which several nodes of one machine must have ended before they are killed."""

@@ -1,36 +1,29 @@
-"""Engines on other machines: which these are, what one is told, and what it makes of it."""
+"""What a node is told of an engine, and the backend that it makes of that."""
 
 from dataclasses import replace
 from pathlib import Path
 
-from enginebay.config.cluster import PlacementConfig, ReplicaRange
+from enginebay import Backend, BackendSettings, BackendUnavailableError, ReportProgress
 from enginebay.config.schema import Config, ModelConfig, ServerConfig, resolved_path
-from enginebay.contract.backend import Backend
-from enginebay.contract.backend_settings import ReportProgress
-from enginebay.contract.cluster import Cluster, EngineSpec, Placement
-from enginebay.contract.errors import BackendUnavailableError
 from enginebay.models.downloads import SCHEME, places
 from enginebay.models.files.model_paths import ModelPaths
 from enginebay.models.loading.backend_settings import backend_settings
 from enginebay.plugins import Plugins
+from enginebay_cluster.contract import EngineSpec, Placement
+from enginebay_cluster.settings import ClusterOptions, PlacementConfig, ReplicaRange
 
 
-def cluster_of(config: Config, plugins: Plugins) -> Cluster | None:
-    """The cluster of a config; None without one, or if no plugin makes one. Connects to nothing."""
-    return plugins.cluster(config.cluster.settings(config.base)) if config.cluster else None
-
-
-def engine_spec(name: str, model: ModelConfig, config: Config) -> EngineSpec:
-    """What a machine needs to make the engine of this name for a model of the config."""
+def engine_spec(settings: BackendSettings, options: ClusterOptions, config: Config) -> EngineSpec:
+    """What a machine needs to make the engine of a model of the config."""
     folders = places(config)
     return EngineSpec(
-        name=name,
-        backend=model.backend,
-        path=resolved_path(model.path, config.base),
-        base=str(config.base),
-        options=model.options,
-        isolation=model.isolation,
-        kv_store=config.loading.kv_store(config.base),
+        name=settings.names[0],
+        backend=options.engine,
+        path=settings.path,
+        base=settings.base,
+        options=options.options,
+        isolation=settings.isolation,
+        kv_store=settings.kv_store,
         model_dir=str(folders.models),
         lora_dir=str(folders.loras),
         plugins_folder=resolved_path(config.plugins.folder, config.base),

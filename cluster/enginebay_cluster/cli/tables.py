@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from enginebay.cli.console import print_table, stdout, table
-from enginebay.contract.cluster import ClusterNode, ClusterStatus
+from enginebay_cluster.contract import ClusterNode, ClusterStatus
 
 _ID = 8  # characters of a node's or engine's id that are shown
 

@@ -9,11 +9,11 @@ from enginebay.chat.answer.account import Used
 from enginebay.config.keys import Key
 from enginebay.contract.errors import RateLimitError
 from enginebay.models.loading.clock import Clock
-from enginebay.server.fronts.said import Entered, KeyTotals, Told
 from enginebay.server.usage.request_count import RequestCount
 from enginebay.server.usage.token_window import TokenWindow
 from enginebay.server.usage.usage_file import Slot, Usage
 from enginebay.server.usage.usage_records import UsageRecords
+from enginebay_cluster.fronts.said import Entered, KeyTotals, Told
 
 
 class UsageSum:

@@ -5,11 +5,12 @@ number of the front's own, which only grows.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from enginebay.contract.errors import ServingError
 from enginebay.models.admission_queue import GateSize
+from enginebay.server.peers import SettingKind
 from enginebay.server.usage.records import Trouble
 from enginebay.server.usage.request_count import RequestsSeen
 
@@ -49,9 +50,6 @@ class Beat:
     number: int
     newest: int
     alive: tuple[int, ...]
-
-
-SettingKind = Literal["loras", "template", "preset"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +120,3 @@ class Order:
     number: int
     kind: str
     value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What fronts have answered, by their names, and the names of those that did not in time."""
-
-    given: list[tuple[str, Any]] = field(default_factory=list)
-    silent: list[str] = field(default_factory=list)

@@ -9,15 +9,15 @@ from itertools import count
 from typing import Any
 from uuid import uuid4
 
-from enginebay.contract.cluster import Cluster
 from enginebay.contract.errors import ServingError
 from enginebay.models.admission_queue import GateSize
 from enginebay.models.loading.clock import Clock, LoopClock, pause
-from enginebay.server.fronts.connection import Connection
-from enginebay.server.fronts.kept_settings import KeptSettings
-from enginebay.server.fronts.said import Beat, Hello, Holding, Order, Settings
-from enginebay.server.fronts.timing import BEAT
 from enginebay.server.usage.records import utc_now
+from enginebay_cluster.contract import Cluster
+from enginebay_cluster.fronts.connection import Connection
+from enginebay_cluster.fronts.kept_settings import KeptSettings
+from enginebay_cluster.fronts.said import Beat, Hello, Holding, Order, Settings
+from enginebay_cluster.fronts.timing import BEAT
 
 logger = logging.getLogger(__name__)
 

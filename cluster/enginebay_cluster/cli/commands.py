@@ -16,8 +16,8 @@ from enginebay.cli.console import fail, stderr, stdout
 from enginebay.cli.settings import ConfigOption, load_plugins
 
 if TYPE_CHECKING:
-    from enginebay.cli.cluster_nodes import Ended, Start
-    from enginebay.contract.cluster import Cluster
+    from enginebay_cluster.cli.nodes import Ended, Start
+    from enginebay_cluster.contract import Cluster
 
 PORT = 6379
 BETWEEN = 10
@@ -67,6 +67,16 @@ AddressOption = Annotated[
 ]
 
 
+def commands() -> typer.Typer:
+    """Return all commands of `enginebay cluster`."""
+    app = typer.Typer(
+        help="Machines that run engines together, and what runs there.", no_args_is_help=True
+    )
+    for command in (up, join, status, down):
+        app.command()(command)
+    return app
+
+
 def up(
     port: PortOption = PORT,
     host: HostOption = None,
@@ -88,10 +98,10 @@ def up(
 
     After a restart it goes on with the engines that it knew.
     """
-    from enginebay.cli.cluster_address import own_address
-    from enginebay.cli.cluster_nodes import Start
-    from enginebay.cli.cluster_token import make_token
-    from enginebay.contract.cluster import NodeSettings
+    from enginebay_cluster.cli.address import own_address
+    from enginebay_cluster.cli.nodes import Start
+    from enginebay_cluster.cli.token import make_token
+    from enginebay_cluster.contract import NodeSettings
 
     found = _found(config, token_file)
     unused = make_token(found.token)
@@ -151,10 +161,10 @@ def join(
 
     Asks for the cluster's token once and keeps it in the token file.
     """
-    from enginebay.cli.cluster_address import reached
-    from enginebay.cli.cluster_nodes import Start
-    from enginebay.cli.cluster_token import ask_for_token
-    from enginebay.contract.cluster import NodeSettings
+    from enginebay_cluster.cli.address import reached
+    from enginebay_cluster.cli.nodes import Start
+    from enginebay_cluster.cli.token import ask_for_token
+    from enginebay_cluster.contract import NodeSettings
 
     found = _found(config, token_file)
     head = reached(head, PORT)
@@ -192,7 +202,7 @@ def status(
     config: ConfigOption = None,
 ) -> None:
     """Show the nodes of the cluster, what is free on them, and their engines."""
-    from enginebay.cli.cluster_tables import print_json, print_status
+    from enginebay_cluster.cli.tables import print_json, print_status
 
     cluster = _found(config, token_file, address).cluster
     told = _ask(cluster, cluster.status)
@@ -248,10 +258,11 @@ class _Found(NamedTuple):
 def _found(config: Path | None, token_file: Path | None, address: str | None = None) -> _Found:
     """By the config, or by defaults where there is none. Exits if there cannot be a cluster."""
     from enginebay.cli.client import configured
-    from enginebay.config.cluster import ClusterConfig, head_address
+    from enginebay_cluster import make_cluster
+    from enginebay_cluster.settings import ClusterConfig, head_address
 
     read = configured(config)
-    settings = (read.cluster or ClusterConfig()).settings(read.base)
+    settings = (read.section(ClusterConfig) or ClusterConfig()).settings(read.base)
     if token_file is not None:
         settings = replace(settings, token_file=str(token_file.absolute()))
     if address is not None:
@@ -259,7 +270,7 @@ def _found(config: Path | None, token_file: Path | None, address: str | None = N
             settings = replace(settings, address=head_address(address))
         except ValueError as error:
             fail(f"--address {error}, not {address!r}", code=2)
-    cluster = load_plugins(read).cluster(settings)
+    cluster = make_cluster(settings, load_plugins(read))
     if cluster is None:
         fail("no plugin makes clusters: one that does is blocked, or failed to load", code=2)
     if missing := cluster.missing():
@@ -277,8 +288,8 @@ def _run(
 
     `refused` says what to do about a wrong token.
     """
-    from enginebay.cli.cluster_nodes import run_nodes
-    from enginebay.contract.cluster import ClusterError
+    from enginebay_cluster.cli.nodes import run_nodes
+    from enginebay_cluster.contract import ClusterError
 
     try:
         ended = asyncio.run(run_nodes(starts, announce))

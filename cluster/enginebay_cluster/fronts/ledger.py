@@ -6,22 +6,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from enginebay.apis.response_store.open_store import open_store
-from enginebay.apis.response_store.store import StoredResponse
 from enginebay.chat.answer.account import Used
 from enginebay.config.keys import Key
-from enginebay.config.schema import ServerConfig
 from enginebay.contract.errors import RequestCancelledError, ServingError
 from enginebay.models.admission_queue import Gate, GateSize
 from enginebay.models.loading.clock import Clock, LoopClock
-from enginebay.server.fronts.kept_settings import KeptSettings
-from enginebay.server.fronts.members import HeldCount, HeldPlace, Member, Members
-from enginebay.server.fronts.post_office import PostOffice
-from enginebay.server.fronts.said import (
-    Answers,
+from enginebay.server.peers import Answers
+from enginebay.server.usage.records import utc_now
+from enginebay.server.usage.usage_file import Slot, Usage
+from enginebay_cluster.fronts.kept_settings import KeptSettings
+from enginebay_cluster.fronts.members import HeldCount, HeldPlace, Member, Members
+from enginebay_cluster.fronts.post_office import PostOffice
+from enginebay_cluster.fronts.said import (
     Beat,
     Counted,
     Entered,
@@ -33,10 +32,12 @@ from enginebay.server.fronts.said import (
     Turn,
     UnknownFrontError,
 )
-from enginebay.server.fronts.timing import BEAT, SETTLE
-from enginebay.server.fronts.usage_sum import UsageSum
-from enginebay.server.usage.records import utc_now
-from enginebay.server.usage.usage_file import Slot, Usage
+from enginebay_cluster.fronts.timing import BEAT, SETTLE
+from enginebay_cluster.fronts.usage_sum import UsageSum
+
+if TYPE_CHECKING:
+    from enginebay_responses.settings import ResponsesSettings
+    from enginebay_responses.store.store import ResponseStore, StoredResponse
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +49,12 @@ _OTHERS = 2.0
 class LedgerFiles:
     """Where a ledger keeps what outlives it: absolute paths on the machine that it runs on.
 
-    `usage`: the file of usage, None for memory. `store`: the keys `response_store*` of `server`.
+    `usage`: the file of usage, None for memory. `store`: the section `responses`,
+    None if that API is not installed.
     """
 
     usage: str | None
-    store: ServerConfig
+    store: "ResponsesSettings | None"
 
 
 class Ledger:
@@ -80,7 +82,7 @@ class Ledger:
         self._usage = UsageSum(self.id, usage, self._clock, now)
         self._post = PostOffice(self._clock)
         self._settings = KeptSettings()
-        self._store = open_store(files.store, Path())
+        self._store = _open_store(files.store)
         self._settled = asyncio.Event()
         self._settling = self._clock.call_later(SETTLE, self._settled.set)
         self._reaping = self._clock.call_later(BEAT, self._reap)
@@ -205,7 +207,7 @@ class Ledger:
         newer = self._settings.merge(settings)
         return await self._post.ask(self._others(front), "settings", newer, limit)
 
-    async def put_responses(self, front: str, stored: Sequence[StoredResponse]) -> None:
+    async def put_responses(self, front: str, stored: "Sequence[StoredResponse]") -> None:
         """Keep answers; those that are kept already stay as they are."""
         self._members.hear(front)
         for each in stored:
@@ -218,14 +220,14 @@ class Ledger:
 
     async def response_chain(
         self, front: str, id: str, owner: str | None
-    ) -> list[StoredResponse] | None:
+    ) -> "list[StoredResponse] | None":
         """An answer and all that it follows: see `ResponseStore.chain`."""
         if found := self._store and await self._store.chain(id, owner):
             return found
         await self._responses_of_others(front)
         return await self._store.chain(id, owner) if self._store else None
 
-    async def response(self, front: str, id: str, owner: str | None) -> StoredResponse | None:
+    async def response(self, front: str, id: str, owner: str | None) -> "StoredResponse | None":
         """An answer by its id."""
         if found := self._store and await self._store.get(id, owner):
             return found
@@ -312,3 +314,11 @@ class Ledger:
             logger.warning("the server %s is silent, its requests count no more", member.name)
             self._part(member.id)
         self._reaping = self._clock.call_later(BEAT, self._reap)
+
+
+def _open_store(settings: "ResponsesSettings | None") -> "ResponseStore | None":
+    if settings is None:
+        return None
+    from enginebay_responses.store.open_store import open_store
+
+    return open_store(settings, Path())

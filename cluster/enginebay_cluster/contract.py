@@ -9,14 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from enginebay.contract.backend import Backend
-from enginebay.contract.backend_settings import (
-    Isolation,
+from enginebay import (
+    Backend,
+    BackendUnavailableError,
     KvStoreSettings,
     ReportBatchSize,
     ReportProgress,
 )
-from enginebay.contract.errors import ClusterError as ClusterError
+
+
+class ClusterError(BackendUnavailableError):
+    """The cluster of this server cannot be reached, or did not do what it was asked."""
+
+    code = "cluster_unavailable"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +58,7 @@ class EngineSpec:
     path: str
     base: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    isolation: Isolation | None = None
+    isolation: Literal["thread", "process"] | None = None
     kv_store: KvStoreSettings | None = None
     model_dir: str = "models"
     lora_dir: str = "loras"

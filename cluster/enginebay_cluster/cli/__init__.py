@@ -1,0 +1,1 @@
+"""`enginebay cluster`."""
