@@ -15,10 +15,11 @@ from enginebay.plugins import Plugins
 from enginebay.testing import check_backend
 from tests.support import DEMO_MODEL, REPOSITORY, plugins_with, scripted, scripted_config, serve
 
-PLUGINS_MD = (REPOSITORY / "docs" / "guides" / "plugins.md").read_text(encoding="utf-8")
+GUIDE = (REPOSITORY / "docs" / "guides" / "plugins.md").read_text(encoding="utf-8")
+PLUGIN_API = (REPOSITORY / "docs" / "reference" / "plugins.md").read_text(encoding="utf-8")
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 PAGES = [*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")]
-BLOCKS = re.findall(r"```python\n(.*?)```", PLUGINS_MD + README, re.DOTALL)
+BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE + PLUGIN_API + README, re.DOTALL)
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
@@ -40,7 +41,7 @@ def hooks() -> dict[str, str]:
     specs = [hook.spec for name, hook in vars(manager.hook).items() if not name.startswith("_")]
     headings = {spec.name: f"### `{spec.name}({', '.join(spec.argnames)})`\n" for spec in specs}
     return {
-        name: re.split(r"^##", PLUGINS_MD.partition(heading)[2], flags=re.MULTILINE)[0]
+        name: re.split(r"^##", PLUGIN_API.partition(heading)[2], flags=re.MULTILINE)[0]
         for name, heading in headings.items()
     }
 
@@ -154,6 +155,17 @@ def test_the_backends_in_the_documentation_work_as_single_files(name: str, tmp_p
     plugins = Plugins(folder=tmp_path)
     config = scripted_config(name="polly", backend="parrot")
     with serve(config, plugins) as server:
+        answer = server.openai.chat.completions.create(
+            model="polly", messages=[{"role": "user", "content": "Pretty bird"}]
+        )
+    assert answer.choices[0].message.content == "Pretty bird"
+
+
+def test_the_first_backend_of_the_guide_is_short_and_works(tmp_path: Path) -> None:
+    (tmp_path / "parrot.py").write_text(block("def parrot():"), encoding="utf-8")
+    assert GUIDE.index("```python") < GUIDE.index("## ")
+    assert len([line for line in block("def parrot():").splitlines() if line]) <= 8
+    with serve(scripted_config(name="polly", backend="parrot"), Plugins(folder=tmp_path)) as server:
         answer = server.openai.chat.completions.create(
             model="polly", messages=[{"role": "user", "content": "Pretty bird"}]
         )

@@ -1,11 +1,13 @@
 """How plugins are found, and what happens to those that do not work."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from enginebay.contract.registers import Register
-from enginebay.models.check_config import option_names
+from enginebay.models.check_config import check_config, option_names
 from enginebay.plugins import BUILTIN, Plugins
 from tests.support import scripted, scripted_config, serve
 
@@ -58,6 +60,12 @@ def test_single_files_are_found(tmp_path: Path) -> None:
         ("\n1 / 0", "ZeroDivisionError: division by zero (broken.py, line 2)"),
         ("from enginebay import hookimpl\n@hookimpl\ndef register_backends(wrong): ...", "wrong"),
         ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("class Panic(BaseException): ...\nraise Panic('rust')", "Panic: rust"),
+        (
+            "from enginebay import Wing, hookimpl\n@hookimpl\ndef register_wings(register):\n"
+            "    register('a', type('B', (Wing,), {'name': 'b'})())",
+            "the wing 'a' must have this name",
+        ),
         ("def register_backends(register): ...", "it implements no hook"),
         (GOOD.format(name=""), "a backend needs a name, not ''"),
         (REGISTERS.format("backends(register)", "register(7, print)"), "needs a name, not 7"),
@@ -129,6 +137,86 @@ def test_files_with_an_underscore_are_no_plugins(tmp_path: Path) -> None:
     assert not {"_helper", "__init__"} & {plugin.name for plugin in found}
 
 
+def distribution(folder: Path, name: str, **files: str | bytes) -> None:
+    """A plugin as it is installed: a module, and metadata with these files."""
+    write(folder, name, GOOD.format(name=name))
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir()
+    usual = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        "entry_points.txt": f"[enginebay]\n{name} = {name}\n",
+    }
+    for file, content in (usual | files).items():
+        data = content.encode() if isinstance(content, str) else content
+        (info / file).write_bytes(data)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in which Python finds modules and distributions."""
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for file in tmp_path.glob("*.py"):
+        sys.modules.pop(file.stem, None)
+
+
+METADATA = "Metadata-Version: 2.1\nName: {}\nVersion: 1.0\nRequires-Dist: {}\n"
+
+
+def test_a_distribution_for_another_enginebay_is_named(
+    site: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    distribution(site, "older", METADATA=METADATA.format("older", "enginebay<99"))
+    distribution(site, "newer", METADATA=METADATA.format("newer", "enginebay>=99"))
+    distribution(site, "broken", METADATA=METADATA.format("broken", "enginebay>=99"))
+    write(site, "broken", "1 / 0")
+    plugins = Plugins()
+    found = {plugin.name: plugin for plugin in plugins.found}
+    reason = f"it requires enginebay>=99, and this is {plugins.version}"
+    assert (found["older"].misfit, found["older"].error) == ("", None)
+    assert (found["newer"].misfit, found["newer"].error) == (reason, None)
+    assert f"plugin newer (entry point of newer): {reason}" in caplog.text
+    assert (found["broken"].error or "").endswith(f"(broken.py, line 1); {reason}")
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "error"),
+    [
+        ({"entry_points.txt": b"[enginebay]\n\xff = x\n"}, "torn", "UnicodeDecodeError"),
+        ({"entry_points.txt": "[enginebay]\nnothing"}, "torn", "TypeError"),
+        ({"entry_points.txt": "[enginebay]\ntorn = not a module\n"}, "torn", "Error"),
+        ({"METADATA": b"\xff\xfe"}, "torn", None),
+        ({"METADATA": ""}, "torn", None),
+        ({"METADATA": METADATA.format("torn", "no requirement >")}, "torn", None),
+    ],
+)
+def test_damaged_metadata_stops_nothing(
+    site: Path, files: dict[str, str | bytes], name: str, error: str | None
+) -> None:
+    distribution(site, "torn", **files)
+    distribution(site, "whole")
+    found = {plugin.name: plugin for plugin in Plugins().found}
+    assert found["whole"].error is None
+    assert (found[name].error is None) == (error is None), found[name].error
+    assert (error or "") in (found[name].error or "")
+
+
+def test_what_is_no_file_is_no_plugin(tmp_path: Path) -> None:
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    (tmp_path / "nowhere.py").symlink_to("nothing.py")
+    (tmp_path / "odd.py").write_bytes(b"x = '\xff'")
+    (tmp_path / "zero.py").write_bytes(b"x = 1\0")
+    write(tmp_path, "zzz", GOOD.format(name="zzz"))
+    *broken, whole = Plugins(folder=tmp_path).found[-6:]
+    assert (whole.name, whole.error) == ("zzz", None)
+    assert all(plugin.error for plugin in broken)
+    assert "it is a folder, a broken link" in (broken[0].error or "")
+    loop = tmp_path / "plugins"
+    loop.symlink_to("plugins")
+    assert all(plugin.source == "built in" for plugin in Plugins(folder=loop).found)
+
+
 LATE = """
 from __future__ import annotations
 from dataclasses import dataclass, KW_ONLY
@@ -151,6 +239,40 @@ def test_annotations_of_a_single_file_are_found(tmp_path: Path) -> None:
     assert plugins.found[-1].error is None
     assert option_names(plugins.backends["late"]) == ["layers"]
     assert plugins.backends["late"].requires == ("no_such_module",)
+
+
+CHOOSY = """
+from enginebay import hookimpl
+from pydantic import BaseModel, field_validator
+
+class Options(BaseModel):
+    size: int = 1
+
+    @field_validator("size")
+    @classmethod
+    def check(cls, value):
+        raise KeyError(value)
+
+class NoModel: ...
+
+@hookimpl
+def register_backends(register):
+    register("choosy", print, Options)
+    register("odd", print, NoModel)
+"""
+
+
+@pytest.mark.parametrize(("backend", "reason"), [("choosy", "KeyError: 2"), ("odd", "Pydantic")])
+def test_options_that_a_plugin_cannot_read_are_a_problem_of_the_config(
+    tmp_path: Path, backend: str, reason: str
+) -> None:
+    write(tmp_path, "choosy", CHOOSY)
+    plugins = Plugins(folder=tmp_path)
+    config = scripted_config(backend=backend, options={"size": 2})
+    [problem] = check_config(config, plugins)
+    assert "models[0].options: the plugin of this backend cannot read them" in str(problem)
+    assert reason in str(problem)
+    assert option_names(plugins.backends["odd"]) == []
 
 
 BAD = "raise RuntimeError('Not today.')"

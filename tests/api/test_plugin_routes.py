@@ -291,6 +291,7 @@ def test_an_error_in_mid_stream_is_its_last_event(server: Server, how: str) -> N
     assert lines.endswith('{"oops":"too late"}\n')
 
 
+@pytest.mark.wing("ollama")
 def test_among_the_paths_of_an_api_errors_have_its_form(server: Server) -> None:
     lines = server.http.post("/api/late", params={"type": "application/x-ndjson"}).text
     assert lines.endswith('{"error":"too late"}\n')

@@ -42,7 +42,7 @@ def new(
     console.print(f"{target} is a working plugin with the backend {name}. Now:", soft_wrap=True)
     for command in (
         f"cd {target}",
-        "python -m pip install --editable '.[test]'",
+        "enginebay plugins add --editable '.[test]'",
         "python -m pytest",
         "enginebay serve",
     ):

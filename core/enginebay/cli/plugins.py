@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plugins(context: typer.Context, config: ConfigOption = None) -> None:
-    """List the plugins, or create one."""
+    """List, add and remove plugins, or create one."""
     if context.invoked_subcommand is None:
         list_plugins(config)
 
@@ -36,7 +36,7 @@ def list_plugins(config: ConfigOption = None) -> None:
     found = load_plugins(settings, quiet=True)
     rows = table("plugin", "version", "source", "state", "registers")
     for plugin in found.found:
-        rows.add_row(plugin.name, plugin.version, plugin.source, *_state(plugin))
+        rows.add_row(plugin.name, plugin.version, plugin.source, *state_of(plugin))
     console = stdout()
     print_table(rows)
     rows = table("backend", "libraries", "capabilities", "options")
@@ -86,34 +86,36 @@ def _registers(plugin: Plugin) -> Iterator[str]:
         ("reasoning", plugin.reasoning),
         ("tools", plugin.tools),
         ("routes", plugin.routes),
+        ("wings", plugin.wings),
         ("hooks", [hook for hook in plugin.hooks if not hook.startswith("register_")]),
     ):
         if names:
             yield f"{kind} {', '.join(names)}"
 
 
-def _state(plugin: Plugin) -> tuple[str, str]:
+def state_of(plugin: Plugin) -> tuple[str, str]:
     """Whether it is active and what it registers, or why it is not."""
     if plugin.blocked or plugin.error:
         return "left out", plugin.error or "blocked in the config"
-    return "ok", "; ".join(_registers(plugin))
+    return "ok" if not plugin.misfit else f"ok, but {plugin.misfit}", "; ".join(_registers(plugin))
 
 
 def _capabilities(config: Config) -> dict[str, str]:
     """What each backend's models can do, from the running server; known only once loaded."""
-    from openai import APIError
+    from urllib.parse import quote
 
-    from enginebay.cli.client import address, connect, key_of
+    import httpx2
+
+    from enginebay.cli.client import ApiError, address, body_of, cards_of, connect, key_of
 
     found: dict[str, list[str]] = {}
     try:
-        at = connect(address(config), key_of(config), config)
-        with at.with_options(timeout=10) as client:
-            for model in client.models.list():
-                extra: dict[str, Any] = model.model_extra or {}
-                if extra.get("state") == "ready" and not extra.get("parent"):
-                    report: Any = client.get(f"/models/{model.id}/inspect", cast_to=object)
-                    found.setdefault(extra["backend"], []).extend(report.get("capabilities", ()))
-    except APIError:
+        with connect(address(config), key_of(config), config, timeout=10) as client:
+            for card in cards_of(client):
+                if card.get("state") == "ready" and not card.get("parent"):
+                    path = f"/v1/models/{quote(card['id'], safe='')}/inspect"
+                    report = body_of(client.get(path))
+                    found.setdefault(card["backend"], []).extend(report.get("capabilities", ()))
+    except (ApiError, httpx2.TransportError):
         return {}  # there is no server, or it is of another kind
     return {backend: ", ".join(dict.fromkeys(names)) for backend, names in found.items()}

@@ -18,6 +18,7 @@ ErrorShape = Callable[[ServingError], Mapping[str, Any]]
 """An error as the JSON object that clients of an API expect."""
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [\t\x20-\x7e\xa0-\xff]*")  # RFC 9110, 5
+_PART = re.compile(r"{([a-zA-Z_][a-zA-Z0-9_]*)(?::(?:str|path|int|float|uuid))?}")
 _FRAMING = ("content-length", "transfer-encoding")
 
 
@@ -200,6 +201,7 @@ class RouteRegister(Register[Route]):
             raise ValueError(f"the method of the route {name!r} must be {methods}")
         if not path.startswith("/"):
             raise ValueError(f"the path of the route {name!r} must begin with a slash")
+        _require_parts(name, path)
         if not callable(handler):
             raise TypeError(f"the route {name!r} must be handled by a function, not {handler!r}")
         if access not in ("key", "admin", "anyone"):
@@ -215,6 +217,17 @@ class RouteRegister(Register[Route]):
         if not prefix.startswith("/"):
             raise ValueError(f"the prefix {prefix!r} must begin with a slash")
         self.error_shapes(prefix, shape)
+
+
+def _require_parts(name: str, path: str) -> None:
+    """Raise a `ValueError` if the parts of a path in braces cannot be told apart."""
+    if re.search(r"[{}]", _PART.sub("", path)):
+        raise ValueError(
+            f"the route {name!r} has braces that are no part: write {{name}} or {{name:path}}"
+        )
+    names = [found[1] for found in _PART.finditer(path)]
+    if twice := [each for each in names if names.count(each) > 1]:
+        raise ValueError(f"the route {name!r} has two parts with the name {twice[0]!r}")
 
 
 def event(data: Any, name: str | None = None) -> bytes:

@@ -27,6 +27,7 @@ from enginebay.contract.errors import (
     KeyRevokedError,
     NotReasoningError,
     RequestCancelledError,
+    ServingError,
     UnsupportedParameterError,
 )
 from enginebay.contract.sampling_params import SamplingParams
@@ -152,6 +153,8 @@ class Generation:
             outcome = "cancelled" if self._running.cancelled else "finished"
         except Exception as error:
             outcome, error_text = "failed", f": {error}"
+            if not isinstance(error, ServingError):
+                self._plugins.blame(error, "generate")
             raise
         finally:
             self._from_engine = None  # which refers to whoever sends, who refers to this
@@ -262,6 +265,8 @@ class Generation:
             if self._running.state != "running":
                 raise
             aborted = True
+        except SystemExit as error:  # it would end the server
+            raise RuntimeError(f"a plugin or a backend exited: {error!r}") from error
         end = Delta(finish_reason="stop")  # of a backend that forgot to say so
         if timed and timed.passed:
             end = Delta(finish_reason="length", stop_reason=MAX_SECONDS)

@@ -48,7 +48,7 @@ def _endpoint(route: Route) -> Callable[[Request], Awaitable[Response]]:
         if route.access == "admin":
             await require_admin(http)
         asked = PluginRequest(http, await http.body())
-        answer = await or_client_leaves(http, _handled(route, asked))
+        answer = await or_client_leaves(http, _handled(http, route, asked))
         empty = answer.status in _WITHOUT_BODY
         if isinstance(answer.body, AsyncGenerator) and not empty:
             return await _stream(http, route, asked, answer)
@@ -63,15 +63,15 @@ def _endpoint(route: Route) -> Callable[[Request], Awaitable[Response]]:
     return endpoint
 
 
-async def _handled(route: Route, asked: PluginRequest) -> RouteResponse:
+async def _handled(http: Request, route: Route, asked: PluginRequest) -> RouteResponse:
     try:
         answer = await route.handler(asked)
     except ServingError:
         raise
-    except (Exception, asyncio.CancelledError) as error:
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
         if _stops(error):
             raise
-        raise _failed(route, asked, error) from error
+        raise _failed(http, route, asked, error) from error
     return answer if isinstance(answer, RouteResponse) else RouteResponse(body=answer)
 
 
@@ -120,10 +120,10 @@ async def _pieces(
                 data = _encoded(piece)
                 opened = True
                 yield data
-    except (Exception, asyncio.CancelledError) as error:
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
         if _stops(error):
             raise
-        visible = error if isinstance(error, ServingError) else _failed(route, asked, error)
+        visible = error if isinstance(error, ServingError) else _failed(http, route, asked, error)
         if not opened or media_type not in (sse.MEDIA_TYPE, _NDJSON):
             raise visible from error
         said = to_json(services(http).paths.error_body(http.scope, visible))
@@ -142,7 +142,10 @@ def _stops(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-def _failed(route: Route, asked: PluginRequest, error: BaseException) -> ServingError:
+def _failed(
+    http: Request, route: Route, asked: PluginRequest, error: BaseException
+) -> ServingError:
+    services(http).plugins.blame(error)
     logger.error("route %s %s failed", route.method, route.path, exc_info=error)
     return ServingError(f"request {asked.id} failed in a plugin; see the server's log")
 
