@@ -48,10 +48,10 @@ ARG EXTRAS="hf llamacpp media"
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 # For any processor with AVX2 or NEON, instead of the one that compiles.
 ARG CMAKE_ARGS="-DGGML_NATIVE=off"
-COPY pyproject.toml containers/requirements.py ./
+COPY pyproject.toml constraints.txt containers/requirements.py ./
 RUN --mount=type=cache,target=/root/.cache/pip \
     python requirements.py ${EXTRAS} > requirements.txt \
- && pip install --extra-index-url "${TORCH_INDEX}" -r requirements.txt
+ && pip install --extra-index-url "${TORCH_INDEX}" -c constraints.txt -r requirements.txt
 
 FROM runtime AS cpu
 COPY --from=packages-cpu /opt/enginebay /opt/enginebay
@@ -66,7 +66,7 @@ ARG EXTRAS="hf llamacpp media exllamav2"
 # Compute capabilities: Turing, A100, RTX 30 and 40, H100, RTX 50, and newer ones by PTX.
 ARG CUDA_ARCHITECTURES="7.5 8.0 8.6 8.9 9.0 12.0"
 ARG JOBS=4
-COPY pyproject.toml containers/requirements.py ./
+COPY pyproject.toml constraints.txt containers/requirements.py ./
 # torch brings the CUDA libraries that llama.cpp and exllamav2 use when they run.
 RUN --mount=type=bind,from=toolkit,source=/usr/local,target=/usr/local \
     --mount=type=cache,target=/root/.cache/pip \
@@ -75,7 +75,7 @@ RUN --mount=type=bind,from=toolkit,source=/usr/local,target=/usr/local \
  && export CUDACXX="${CUDA_HOME}/bin/nvcc" \
  && export CMAKE_ARGS="-DGGML_CUDA=on -DGGML_CUDA_NCCL=off -DGGML_NATIVE=off \
     -DCMAKE_CUDA_ARCHITECTURES=$(echo "${CUDA_ARCHITECTURES}" | tr -d . | tr ' ' ';')" \
- && pip install --no-cache-dir -r requirements.txt
+ && pip install --no-cache-dir -c constraints.txt -r requirements.txt
 # exllamav2 compiles its extension when it is first imported, which needs no GPU.
 RUN --mount=type=bind,from=toolkit,source=/usr/local,target=/usr/local \
     case " ${EXTRAS} " in *" exllamav2 "*) \

@@ -28,6 +28,7 @@ gpu-check:
 	$(PYTHON) start.py python benchmarks/gpu/check.py --budget $(BUDGET) $(ARGUMENTS)
 
 bench:
+	$(PYTHON) start.py install conformance  # the OpenAI SDK, with which this benchmark asks
 	$(PYTHON) start.py python benchmarks/concurrency.py
 
 # Enginebay and its peers under the same load; installs the peers first.

@@ -34,10 +34,12 @@ import llamacpp_wheels
 NEEDED = (3, 11)
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
+CONSTRAINTS = ROOT / "constraints.txt"
 STAMP = VENV / "enginebay-installed.json"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 SUFFIX = ".exe" if os.name == "nt" else ""
 PYTHON = str(BIN / f"python{SUFFIX}")
+EXTRAS = {"test": "test", "check": "test", "conformance": "conformance"}
 WITH_LLAMA_CPP = frozenset({"llamacpp", "test"})
 COMPILED = re.compile(r"\s*\[(\d+)/(\d+)\] ")
 
@@ -61,7 +63,7 @@ def main(arguments: list[str]) -> int:
     if command == "run":  # which says what it needs, once it knows
         install()
     else:
-        install("test" if command in ("test", "check") else "hf")
+        install(EXTRAS.get(command, "hf"))
     if command == "test":
         return run([PYTHON, "-m", "pytest", *in_parallel(rest), *rest])
     if command == "check":
@@ -159,7 +161,8 @@ def install(extra: str | None = None) -> None:
     try:
         if extras & WITH_LLAMA_CPP:
             made = install_llama_cpp(build, made)
-        pip_install("--editable", f"{ROOT}[{','.join(sorted(extras))}]" if extras else str(ROOT))
+        tested = ("--constraint", str(CONSTRAINTS)) if CONSTRAINTS.exists() else ()
+        pip_install(*tested, "--editable", f"{ROOT}[{','.join(sorted({'standard', *extras}))}]")
     except SystemExit:
         if stamp.current:  # the other extras still work
             failed = stamp.failed | wanted
@@ -249,8 +252,9 @@ def read_stamp() -> Stamp:
 
 
 def fingerprint() -> str:
-    """What an installation depends on: the project file, the place, the Python."""
-    parts = [(ROOT / "pyproject.toml").read_text(encoding="utf-8"), str(ROOT)]
+    """What an installation depends on: the project file, the constraints, the place, the Python."""
+    files = [ROOT / "pyproject.toml", *([CONSTRAINTS] if CONSTRAINTS.exists() else [])]
+    parts = [*(file.read_text(encoding="utf-8") for file in files), str(ROOT)]
     return hashlib.sha256("\n".join([*parts, str(sys.version_info[:2])]).encode()).hexdigest()
 
 

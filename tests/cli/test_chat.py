@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from openai import OpenAI
 
-from enginebay.cli.client import address, configured
+from enginebay.cli.client import address, configured, connect
 from enginebay.cli.conversation import Conversation, loop
 from enginebay.plugins import Plugins
 from tests.cli.conftest import Run
@@ -39,8 +38,9 @@ def talk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Server, Iterable[object]]
             return str(line)
 
         monkeypatch.setattr(builtins, "input", read)
-        conversation = Conversation(server.openai, "scripted")
-        loop(conversation)
+        with connect(server.url, None) as client:
+            conversation = Conversation(client, "scripted")
+            loop(conversation)
         return conversation
 
     return run_loop
@@ -57,6 +57,11 @@ def test_one_message(run: Run, serve_scripted: ServeScripted) -> None:
     assert result.exit_code == 0
     assert result.stdout == "Hello [bold]you[/bold]\n"
     assert "answer 23 tokens" in result.stderr
+
+
+def test_a_line_separator_ends_no_event(run: Run, serve_scripted: ServeScripted) -> None:
+    server = serve_scripted(["one\u2028two"])
+    assert run("chat", "--url", server.url, "Hi").stdout == "one\u2028two\n"
 
 
 def test_the_prompt_has_system_and_message(run: Run, serve_scripted: ServeScripted) -> None:
@@ -258,9 +263,8 @@ def test_an_error_leaves_the_conversation_as_it_was(
 
 
 def test_a_server_that_went_away(talk: Talk, capsys: Captured) -> None:
-    with OpenAI(base_url="http://127.0.0.1:1/v1", api_key="x", max_retries=0) as client:
-        server = Server("", None, None, client, None)  # type: ignore[arg-type]
-        conversation = talk(server, ["hello"])
+    server = Server("http://127.0.0.1:1", None, None, None, None)  # type: ignore[arg-type]
+    conversation = talk(server, ["hello"])
     assert conversation.messages == []
     assert "is not responding" in capsys.readouterr().err
 
@@ -292,8 +296,9 @@ def test_a_model_cannot_command_the_terminal(
 ) -> None:
     server = serve_scripted(["\x1b]0;title\x07", "a\tb\nc"])
     monkeypatch.setenv("FORCE_COLOR", "1")
-    conversation = Conversation(server.openai, "scripted")
-    conversation.ask("?")
+    with connect(server.url, None) as client:
+        conversation = Conversation(client, "scripted")
+        conversation.ask("?")
     shown = capsys.readouterr().out
     assert "\x1b]" not in shown
     assert "\x07" not in shown

@@ -41,7 +41,7 @@ BUILDER = '''
 import zipfile
 from pathlib import Path
 
-EXTRAS = ("hf", "llamacpp", "test")
+EXTRAS = ("conformance", "hf", "llamacpp", "standard", "test")
 MODULE = """
 import json, os, sys
 def main():
@@ -266,6 +266,18 @@ def test_what_cannot_be_installed(project: Path) -> None:
     (project / "pyproject.toml").write_text(PYPROJECT + 'description = "third"\n', encoding="utf-8")
     assert "Installing Enginebay [hf] " in start(project).stdout
     assert "Installing Enginebay [hf, llamacpp]" in start(project, *if_possible).stdout
+
+
+def test_the_versions_of_the_constraints_are_installed(project: Path) -> None:
+    constraints = project / "constraints.txt"
+    constraints.write_text("enginebay==2.0\n", encoding="utf-8")
+    refused = start(project, "conformance", "URL")
+    assert refused.returncode == 1
+    assert "No matching distribution found for enginebay" in refused.stdout
+    constraints.write_text("enginebay==1.0\n", encoding="utf-8")
+    result = start(project, "conformance", "URL")
+    assert "Installing Enginebay [conformance]" in result.stdout
+    assert said(result)[0] == ["conformance", "URL"]
 
 
 TOYS = """

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from enginebay.contract.errors import InvalidRequestError
+from enginebay.contract.errors import InvalidRequestError, UnsupportedModalityError
 from enginebay.contract.media import MediaLimits
 from enginebay.media.pictures import check_picture, decode_picture
 from tests.media.samples import (
@@ -29,6 +29,12 @@ from tests.media.samples import (
 from tests.support import REPOSITORY
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+
+
+def test_without_pillow_images_are_not_supported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(UnsupportedModalityError, match=r'pip install "enginebay\[media\]"'):
+        check_picture(PNG, MediaLimits())
 
 
 def pixel(data: bytes, place: tuple[int, int] = (0, 0)) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from enginebay.cli.private_server import private_server
 from enginebay.cli.settings import ConfigOption, KeyOption, UrlOption
 
 if TYPE_CHECKING:
-    from openai import OpenAI
+    import httpx2
 
 
 def chat(
@@ -51,9 +51,9 @@ def chat(
     config: ConfigOption = None,
 ) -> None:
     """Chat in the terminal; the answer goes to stdout, all else to stderr."""
-    from openai import APIConnectionError, APIError
+    import httpx2
 
-    from enginebay.cli.client import connect, distrust, message_of, target
+    from enginebay.cli.client import ApiError, connect, distrust, target
     from enginebay.cli.conversation import Conversation, loop
     from enginebay.contract.errors import InvalidRequestError
 
@@ -79,13 +79,13 @@ def chat(
                 raise typer.Exit(130)
         except InvalidRequestError as error:
             fail(error.message)
-        except APIConnectionError as error:
+        except httpx2.TransportError as error:
             fail(
                 f"nothing answers at {url}{distrust(error)}: start the server with `enginebay "
                 "serve`, name a running one with --url, or load a model for this chat with --path"
             )
-        except APIError as error:
-            fail(f"{url} answers: {message_of(error)}")
+        except ApiError as error:
+            fail(f"{url} answers: {error}")
 
 
 def _read_tools(path: Path | None) -> Any:
@@ -97,7 +97,9 @@ def _read_tools(path: Path | None) -> Any:
         fail(f"{path} cannot be read as JSON: {error}")
 
 
-def _first_model(client: OpenAI, url: str) -> str:
-    for model in client.models.list():
-        return model.id
+def _first_model(client: httpx2.Client, url: str) -> str:
+    from enginebay.cli.client import cards_of
+
+    for card in cards_of(client):
+        return str(card["id"])
     fail(f"the server at {url} has no model; add one under `models` in its config")

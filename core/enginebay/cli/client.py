@@ -1,7 +1,8 @@
-"""Connects to a running server, with the OpenAI SDK or plain HTTP."""
+"""Connects to a running server, and reads what it sends."""
 
 from __future__ import annotations
 
+import json
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +14,11 @@ from enginebay.config.schema import resolved_path
 
 if TYPE_CHECKING:
     import httpx2
-    from openai import APIError, OpenAI
 
     from enginebay.config.schema import Config
 
 _UNIX = "unix:"
+_CONNECT_TIMEOUT = 5.0  # seconds
 KEY_HINT = "; name one with --api-key, or in ENGINEBAY_API_KEY"
 
 
@@ -61,25 +62,24 @@ def key_of(config: Config) -> str | None:
     return keys[0].get_secret_value() if keys else None
 
 
-def connect(url: str, api_key: str | None, config: Config | None = None) -> OpenAI:
-    """A client; nothing is sent yet. `url` with or without `http://` and `/v1`, or `unix:PATH`.
+def connect(
+    url: str, api_key: str | None, config: Config | None = None, timeout: float | None = None
+) -> httpx2.Client:
+    """A client for routes below the server's root; nothing is sent yet.
 
-    `config`: that of the server, if the URL came from it.
+    `url` with or without `http://` and `/v1`, or `unix:PATH`. `config`: that of the server, if the
+    URL came from it. `timeout`: seconds without a byte; by default unlimited, because a prompt may
+    take minutes.
     """
-    from openai import DefaultHttpxClient, OpenAI
+    import httpx2
 
-    hooks = {"request": [] if api_key else [_without_key]}
-    return OpenAI(
-        base_url=base_url(url),
-        api_key=api_key or "none",
-        max_retries=0,
-        http_client=DefaultHttpxClient(event_hooks=hooks, **ways_to(url, config)),
+    return httpx2.Client(
+        base_url=root_of(url),
+        headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+        timeout=httpx2.Timeout(timeout, connect=_CONNECT_TIMEOUT),
+        follow_redirects=True,
+        **ways_to(url, config),
     )
-
-
-def _without_key(request: httpx2.Request) -> None:
-    """Remove the key that the SDK insists on: the server would call it a wrong one."""
-    del request.headers["Authorization"]
 
 
 def ways_to(url: str, config: Config | None) -> dict[str, Any]:
@@ -111,57 +111,94 @@ def _believing(chain: Path) -> ssl.SSLContext:
     return context
 
 
-def base_url(url: str) -> str:
-    """The URL as the OpenAI SDK wants it: with `http://` and `/v1`."""
+def root_of(url: str) -> str:
+    """The URL of the server's root: with `http://`, without `/v1`."""
     if url.startswith(_UNIX):
-        return "http://localhost/v1"
+        return "http://localhost"
     url = url if "://" in url else f"http://{url}"
-    return url.rstrip("/").removesuffix("/v1") + "/v1"
+    return url.rstrip("/").removesuffix("/v1")
 
 
-def distrust(error: APIError) -> str:
+def distrust(error: httpx2.TransportError) -> str:
     """In brackets, why the certificate of a server is not believed; empty if it is not that."""
-    said = str(error.__cause__)
+    said = str(error)
     return f" ({said}; see SSL_CERT_FILE in docs/guides/proxy.md)" if "CERTIFICATE" in said else ""
 
 
-def message_of(error: APIError) -> str:
-    """The server's error message, without the SDK's wrapping.
+class ApiError(Exception):
+    """A server returned an error. `status` is 0 if its answer had begun."""
 
-    If a key is missing, also how to pass one.
-    """
-    body: Any = error.body
-    message = body.get("message") if isinstance(body, dict) else None
-    hint = KEY_HINT if getattr(error, "status_code", 0) == 401 else ""
-    return f"{message or error.message}{hint}"
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message + (KEY_HINT if status == 401 else ""))
+        self.status = status
+
+
+def require_success(response: httpx2.Response) -> None:
+    """Raise `ApiError` with the server's message if the response is an error."""
+    if response.is_success:
+        return
+    response.read()
+    try:
+        message = _message_of(response.json())
+    except ValueError:
+        message = None
+    status = response.status_code
+    raise ApiError(message or f"{status} {response.reason_phrase}", status)
+
+
+def body_of(response: httpx2.Response) -> Any:
+    """The JSON of a response. Raises `ApiError` if it is an error, or something else."""
+    require_success(response)
+    try:
+        return response.json()
+    except ValueError as error:
+        raise ApiError("the response is not JSON", response.status_code) from error
+
+
+def events_of(response: httpx2.Response) -> Iterator[Any]:
+    """The JSON of each event of a stream, up to `[DONE]`. Raises `ApiError` for an error."""
+    require_success(response)
+    rest = b""
+    for piece in response.iter_bytes():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            data = line.removeprefix(b"data:").strip()
+            if data == b"[DONE]":
+                return
+            if line.startswith(b"data:"):
+                event = json.loads(data)
+                if message := _message_of(event):
+                    raise ApiError(message)
+                yield event
+
+
+def _message_of(body: Any) -> str | None:
+    """The message of an error, None if the body is no error."""
+    error = body.get("error") if isinstance(body, dict) else None
+    return str(error.get("message", error)) if isinstance(error, dict) else error
+
+
+def cards_of(client: httpx2.Client) -> list[dict[str, Any]]:
+    """What the server says of each of its models."""
+    body = body_of(client.get("/v1/models"))
+    try:
+        return [{**card} for card in body["data"]]
+    except (LookupError, TypeError) as error:
+        raise ApiError("the response is not a list of models") from error
 
 
 @contextmanager
 def running_server(
     url: str | None, config: Path | None, api_key: str | None
 ) -> Iterator[httpx2.Client]:
-    """A client for routes below the server's root; the command fails if nothing answers."""
+    """A client as of `connect`; the command fails if nothing answers, or if that is an error."""
     import httpx2
 
     url, api_key, settings = target(url, config, api_key)
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    root = base_url(url).removesuffix("/v1")
     try:
-        ways = ways_to(url, settings)
-        with httpx2.Client(base_url=root, headers=headers, timeout=None, **ways) as client:
+        with connect(url, api_key, settings) as client:
             yield client
     except httpx2.TransportError as error:
         fail(f"nothing answers at {url} ({error}); is the server running?")
-
-
-def require_success(answer: httpx2.Response) -> None:
-    """Fail with the server's error message if the answer is an error."""
-    if answer.is_success:
-        return
-    try:
-        message = answer.json()["error"]["message"]
-    except (ValueError, LookupError, TypeError):
-        message = f"{answer.status_code} {answer.reason_phrase}"
-    if answer.status_code == 401:
-        message += KEY_HINT
-    fail(message)
+    except ApiError as error:
+        fail(str(error))

@@ -6,16 +6,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from openai import APIConnectionError, APIError
+import httpx2
 
-from enginebay.cli.client import message_of
+from enginebay.cli.client import ApiError, body_of, events_of
 from enginebay.cli.console import stderr, stdout
 from enginebay.cli.pictures import picture_part, require_sight
 from enginebay.contract.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from openai import OpenAI
-    from openai.types import CompletionUsage
     from rich.console import Console
 
 HELP = """\
@@ -41,7 +39,7 @@ class Conversation:
 
     def __init__(
         self,
-        client: OpenAI,
+        client: httpx2.Client,
         model: str,
         system: str | None = None,
         *,
@@ -98,18 +96,18 @@ class Conversation:
         return complete
 
     def _answer(self, messages: Any, printer: Printer) -> None:
-        create: Any = self._client.chat.completions.create
+        path = "/v1/chat/completions"
         body: dict[str, Any] = {"messages": messages}
         if self.continues_text:
-            create = self._client.completions.create
+            path = "/v1/completions"
             text = "\n".join(message["content"] for message in messages)
             body = {"prompt": text, "max_tokens": CONTINUED_TOKENS}
-        answer = create(model=self.model, **body, **self._options)
+        body |= {"model": self.model, **self._options}
         if "stream" not in self._options:
-            printer.show(answer)
+            printer.show(body_of(self._client.post(path, json=body)))
             return
-        with answer as stream:
-            for chunk in stream:
+        with self._client.stream("POST", path, json=body) as response:
+            for chunk in events_of(response):
                 printer.show(chunk)
 
 
@@ -120,30 +118,31 @@ class Printer:
         self.content = ""
         self._out, self._err = stdout(), stderr()
         self._kind = ""
-        self._usage: CompletionUsage | None = None
+        self._usage: dict[str, Any] | None = None
         self._finish_reason = ""
 
-    def show(self, chunk: Any) -> None:
+    def show(self, chunk: dict[str, Any]) -> None:
         """Print a chunk, or a complete answer."""
-        self._usage = chunk.usage or self._usage
-        for choice in chunk.choices:
-            self._finish_reason = choice.finish_reason or self._finish_reason
-            if (text := getattr(choice, "text", None)) is not None:  # of a completion
+        self._usage = chunk.get("usage") or self._usage
+        for choice in chunk["choices"]:
+            self._finish_reason = choice.get("finish_reason") or self._finish_reason
+            if (text := choice.get("text")) is not None:  # of a completion
                 self.content += text
                 self._write(self._out, "content", text, None)
                 continue
-            delta = getattr(choice, "delta", None) or choice.message
-            if reasoning := getattr(delta, "reasoning_content", None):
+            delta = choice["delta"] if "delta" in choice else choice["message"]
+            if reasoning := delta.get("reasoning_content"):
                 self._write(self._err, "reasoning", reasoning, "dim")
-            if refusal := getattr(delta, "refusal", None):
+            if refusal := delta.get("refusal"):
                 self._write(self._err, "refusal", refusal, "yellow")
-            if delta.content:
-                self.content += delta.content
-                self._write(self._out, "content", delta.content, None)
-            for index, call in enumerate(delta.tool_calls or ()):
-                text = (call.function.name or "") + " " if call.function.name else ""
-                text += call.function.arguments or ""
-                self._write(self._err, f"tool call {getattr(call, 'index', index)}", text, "cyan")
+            if content := delta.get("content"):
+                self.content += content
+                self._write(self._out, "content", content, None)
+            for index, call in enumerate(delta.get("tool_calls") or ()):
+                name, arguments = (call["function"].get(key) for key in ("name", "arguments"))
+                text = f"{name} " if name else ""
+                text += arguments or ""
+                self._write(self._err, f"tool call {call.get('index', index)}", text, "cyan")
 
     def finish(self, complete: bool) -> None:
         """End the last line; print the finish reason, usage and speed."""
@@ -153,8 +152,8 @@ class Printer:
         if self._finish_reason == "length":
             notes.append("cut off: max_tokens or the end of the context")
         if self._usage:
-            notes.append(f"prompt {self._usage.prompt_tokens} tokens")
-            notes.append(f"answer {self._usage.completion_tokens} tokens")
+            notes.append(f"prompt {self._usage['prompt_tokens']} tokens")
+            notes.append(f"answer {self._usage['completion_tokens']} tokens")
         if notes:
             self._err.print(", ".join(notes), style="dim")
 
@@ -196,14 +195,14 @@ def loop(conversation: Conversation) -> None:
 def _answer(conversation: Conversation, text: str, notes: Console) -> None:
     try:
         conversation.ask(text)
-    except APIError as error:
+    except (ApiError, httpx2.TransportError) as error:
         notes.print(_words_for(error), style="red")
 
 
-def _words_for(error: APIError) -> str:
-    if isinstance(error, APIConnectionError):
+def _words_for(error: ApiError | httpx2.TransportError) -> str:
+    if isinstance(error, httpx2.TransportError):
         return "the server is not responding; try again when it is running"
-    return message_of(error)
+    return str(error)
 
 
 def _command(conversation: Conversation, line: str) -> str:
@@ -229,6 +228,6 @@ def _add_picture(conversation: Conversation, file: str) -> str:
         conversation.add_picture(Path(file).expanduser())
     except InvalidRequestError as error:
         return error.message
-    except APIError as error:
+    except (ApiError, httpx2.TransportError) as error:
         return _words_for(error)
     return f"{file} goes with the next message"

@@ -25,12 +25,12 @@ def health(
     """Say how a running server is; exit with 1 if it is not well or does not answer."""
     import httpx2
 
-    from enginebay.cli.client import base_url, target, ways_to
+    from enginebay.cli.client import root_of, target, ways_to
 
     if live and ready:
         fail("name --live or --ready, not both", code=2)
     at, _, settings = target(url, config, None)
-    where, ways = base_url(at).removesuffix("/v1"), ways_to(at, settings)
+    where, ways = root_of(at), ways_to(at, settings)
     shown = at if "transport" in ways else where
     path = "/health/live" if live else "/health/ready" if ready else "/health"
     try:

@@ -79,23 +79,23 @@ def _asked(server: Target, name: str) -> ModelReport | None:
     """A server's report on a model; None if it is to be loaded here instead."""
     from urllib.parse import quote
 
-    from openai import APIConnectionError, APIError
+    import httpx2
 
     from enginebay.chat.schemas.explain_bodies import ModelReport
-    from enginebay.cli.client import connect, message_of
+    from enginebay.cli.client import ApiError, body_of, connect
 
     try:
         with connect(*server) as client:
-            answer: Any = client.get(f"/models/{quote(name, safe='')}/inspect", cast_to=object)
+            answer = body_of(client.get(f"/v1/models/{quote(name, safe='')}/inspect"))
         return ModelReport.model_validate(answer)
-    except APIConnectionError:
+    except httpx2.TransportError:
         if server.config is None:
             fail(f"nothing answers at {server.url}; is the server running?")
         stderr().print(f"no server answers at {server.url}; loading {name}")
-    except APIError as error:
-        not_there = getattr(error, "status_code", 0) in (401, 403, 404)
+    except ApiError as error:
+        not_there = error.status in (401, 403, 404)
         if server.config is None or not (not_there and Path(name).exists()):
-            fail(f"{server.url} answers: {message_of(error)}")
+            fail(f"{server.url} answers: {error}")
         stderr().print(f"the server at {server.url} does not list this model; loading {name}")
     return None
 

@@ -28,7 +28,8 @@ def install_libraries(config: Config, plugins: Plugins) -> None:
     if INSTALLER not in os.environ:
         return
     extras = _extras()
-    wanted = [*_backends(config, plugins), *_of_cluster(config, plugins)]
+    of_wings = (each for wing in plugins.wings.values() for each in wing.extras(config, plugins))
+    wanted = [*_backends(config, plugins), *of_wings]
     needed = dict.fromkeys(name for name in wanted if name in extras)
     if needed:
         _install("--if-possible", *needed)
@@ -81,19 +82,11 @@ def _remedy(backend: str) -> str:
 
 def _backends(config: Config, plugins: Plugins) -> Iterator[str]:
     """Those of all models of the config, then of those in the models folder."""
+    from enginebay.config.engines import engine_config
     from enginebay.models.files.model_folder import folder_of
 
-    yield from (model.backend for model in config.models)
+    yield from (engine_config(model, plugins.backends).backend for model in config.models)
     yield from (model.backend for model in folder_of(config, plugins).models().values())
-
-
-def _of_cluster(config: Config, plugins: Plugins) -> Iterator[str]:
-    """The extra that the config's cluster needs, if it has one."""
-    from enginebay.models.loading.engine_spec import cluster_of
-
-    cluster = cluster_of(config, plugins)
-    if cluster and cluster.extra:
-        yield cluster.extra
 
 
 def _install(*arguments: str) -> bool:

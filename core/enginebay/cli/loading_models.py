@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from enginebay.cli.console import fail, stderr, stdout
+from enginebay.cli.console import stderr, stdout
 from enginebay.cli.settings import ConfigOption, KeyOption, UrlOption
 
 if TYPE_CHECKING:
@@ -56,36 +55,25 @@ def unload(
     api_key: KeyOption = None,
 ) -> None:
     """Unload a model once its running requests are done; needs an admin key."""
-    from enginebay.cli.client import require_success, running_server
+    from enginebay.cli.client import body_of, running_server
 
     with running_server(url, config, api_key) as http:
-        answer = http.post(f"/v1/models/{quote(name)}/unload", json={"skip_queue": now})
-        require_success(answer)
-        stdout().print(f"{answer.json()['id']} is unloaded")
+        path = f"/v1/models/{quote(name)}/unload"
+        unloaded = body_of(http.post(path, json={"skip_queue": now}))
+        stdout().print(f"{unloaded['id']} is unloaded")
 
 
 def _show_load(http: httpx2.Client, name: str, path: str, body: Mapping[str, Any]) -> None:
     """A bar until the model is loaded; interrupting it does not stop the load."""
-    from enginebay.cli.client import require_success
+    from enginebay.cli.client import events_of
     from enginebay.cli.loading import Loading
 
     loading = Loading([name], stderr())
     loading.start()
     try:
-        with http.stream("POST", path, json=body) as answer:
-            if not answer.is_success:
-                answer.read()
-            require_success(answer)
-            for line in answer.iter_lines():
-                if line.startswith("data:"):
-                    _show_event(loading, name, json.loads(line[5:]))
+        with http.stream("POST", path, json=body) as response:
+            for event in events_of(response):
+                loading.report(name, event["stage"], event["module"] / event["modules"])
     finally:
         loading.stop()
     stdout().print(f"{name} is ready")
-
-
-def _show_event(loading: Any, name: str, event: Mapping[str, Any]) -> None:
-    if error := event.get("error"):
-        loading.stop()
-        fail(error["message"])
-    loading.report(name, event["stage"], event["module"] / event["modules"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from enginebay.cli.console import fail, print_table, stdout, table
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 def asked_memory(server: Target, name: str, context_length: int | None) -> ModelMemory | None:
     """What a running server says; None if it is not there, or does not say it to this key.
 
-    Exits with what it says of a model of which it cannot tell, such as one of a cluster.
+    Exits with what it says of a model of which it cannot tell, such as one on other machines.
     """
     from urllib.parse import quote
 
-    from openai import APIError, BadRequestError
+    import httpx2
 
-    from enginebay.cli.client import connect
+    from enginebay.cli.client import ApiError, body_of, connect
     from enginebay.server.schemas.memory_bodies import ModelMemory
 
     asked = f"?context_length={context_length}" if context_length else ""
-    path = f"/models/{quote(name, safe='')}/memory{asked}"
+    path = f"/v1/models/{quote(name, safe='')}/memory{asked}"
     try:
         with connect(*server) as client:
-            answer: Any = client.get(path, cast_to=object)
-        return ModelMemory.model_validate(answer)
-    except BadRequestError as error:
-        said = error.body if isinstance(error.body, dict) else {}
-        fail(str(said.get("message", error)))
-    except APIError:
+            return ModelMemory.model_validate(body_of(client.get(path)))
+    except httpx2.TransportError:
+        return None
+    except ApiError as error:
+        if error.status == 400:
+            fail(str(error))
         return None
 
 

@@ -12,7 +12,7 @@ from enginebay.cli.settings import ConfigOption, KeyOption, UrlOption, load_plug
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from openai import OpenAI
+    import httpx2
 
     from enginebay.config.schema import Config
 
@@ -41,32 +41,33 @@ def ps(url: UrlOption = None, config: ConfigOption = None, api_key: KeyOption = 
 
 
 def _list(url: str | None, config: Path | None, api_key: str | None, *, in_memory: bool) -> None:
-    from openai import APIConnectionError, APIError
+    import httpx2
 
-    from enginebay.cli.client import connect, distrust, message_of, target
+    from enginebay.cli.client import ApiError, connect, distrust, target
 
     where, api_key, settings = target(url, config, api_key)
     try:
         with connect(where, api_key, settings) as client:
             _print_running(client, in_memory=in_memory)
-    except APIConnectionError as error:
+    except httpx2.TransportError as error:
         if settings is None or in_memory:
             fail(f"nothing answers at {where}{distrust(error)}; is the server running?")
         stderr().print(f"no server answers at {where}; these are the models of the config:")
         _print_configured(settings)
-    except APIError as error:
-        fail(f"{where} answers: {message_of(error)}")
+    except ApiError as error:
+        fail(f"{where} answers: {error}")
 
 
-def _print_running(client: OpenAI, *, in_memory: bool) -> None:
+def _print_running(client: httpx2.Client, *, in_memory: bool) -> None:
+    from enginebay.cli.client import cards_of
+
     rows = table("model", "backend", "state", "context", "RAM", "GPU", "requests")
-    for model in client.models.list():
-        card: dict[str, Any] = model.model_extra or {}
+    for card in cards_of(client):
         if in_memory and card.get("state") in _NOT_IN_MEMORY:
             continue
         memory = card.get("memory") or {}
         rows.add_row(
-            model.id,
+            str(card["id"]),
             card.get("backend") or "",
             _state(card),
             str(card.get("context_length") or ""),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from openai import NotFoundError
-
+from enginebay.cli.client import ApiError, body_of
 from enginebay.contract.errors import InvalidRequestError
 from enginebay.media.kinds import HEAD, format_of
 
 if TYPE_CHECKING:
-    from openai import OpenAI
+    import httpx2
 
 
 def picture_part(path: Path) -> dict[str, Any]:
@@ -32,16 +32,19 @@ def picture_part(path: Path) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:{found.type};base64,{data}"}}
 
 
-def require_sight(client: OpenAI, model: str) -> None:
+def require_sight(client: httpx2.Client, model: str) -> None:
     """`InvalidRequestError` if the server says that the model takes no pictures.
 
     Servers that do not say what a model takes, as for one that is not loaded, find out by being
     asked.
     """
     try:
-        architecture = getattr(client.models.retrieve(model), "architecture", None) or {}
-    except NotFoundError:
-        return
+        card = body_of(client.get(f"/v1/models/{quote(model, safe='')}"))
+    except ApiError as error:
+        if error.status == 404:
+            return
+        raise
+    architecture = card.get("architecture") or {}
     takes = architecture.get("input_modalities", ["image"])
     if "image" not in takes:
         raise InvalidRequestError(

@@ -89,7 +89,7 @@ def run(
     require_libraries(found.backend, plugins)
     with _listen(settings.server, host, port) as listening:
         where = {"host": host or settings.server.host, "port": listening.getsockname()[1]}
-        server = settings.server.model_copy(update={**where, "ollama_port": None})
+        server = settings.server.model_copy(update={**where, "second_port": None})
         settings = settings.model_copy(update={"models": [found], "server": server})
         require_valid(settings, plugins)
         if chats:
@@ -193,9 +193,9 @@ def _chat(
     settings: Config, plugins: Plugins, listening: socket.socket, path: Path, message: str | None
 ) -> None:
     """Serve the model while somebody chats with it."""
-    from openai import APIError
+    import httpx2
 
-    from enginebay.cli.client import connect, message_of
+    from enginebay.cli.client import ApiError, connect
     from enginebay.cli.conversation import Conversation, loop
     from enginebay.config.keys import Key
     from enginebay.server.access.guard import needed
@@ -207,7 +207,8 @@ def _chat(
     with serving(settings, plugins, listening, path, keys) as model:
         url = url_of(settings.server.host, settings.server.port, scheme_of(settings))
         name = settings.models[0].name
-        stderr().print(f"{name} is served at {url}/v1, with a page at {url}")
+        page = f", with a page at {url}" if "page" in plugins.wings else ""
+        stderr().print(f"{name} is served at {url}/v1{page}")
         served = model.served()
         if served.continues_text:
             stderr().print(
@@ -222,5 +223,5 @@ def _chat(
                     loop(conversation)
                 elif not conversation.ask(message):
                     raise typer.Exit(130)
-            except APIError as error:
-                fail(f"{url} answers: {message_of(error)}")
+            except (ApiError, httpx2.TransportError) as error:
+                fail(f"{url} answers: {error}")

@@ -3,17 +3,19 @@
 import io
 import math
 import warnings
+from typing import TYPE_CHECKING
 
-from PIL import Image, ImageOps
-
-from enginebay.contract.errors import InvalidRequestError
+from enginebay.contract.errors import InvalidRequestError, UnsupportedModalityError
 from enginebay.contract.media import Media, MediaLimits
 from enginebay.media.kinds import format_of
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 _SCANS = 100  # of a JPEG; each passes over all of its pixels, and progressive ones have about ten
 
 
-def decode_picture(media: Media) -> Image.Image:
+def decode_picture(media: Media) -> "Image.Image":
     """The picture in RGB, 8 bits a channel.
 
     It is turned as its EXIF says, what is transparent is white, of an animation it is the first
@@ -40,7 +42,7 @@ def size_within(size: tuple[int, int], pixels: int) -> tuple[int, int]:
     return max(1, int(size[0] * scale)), max(1, int(size[1] * scale))
 
 
-def picture_within(image: Image.Image, pixels: int) -> Image.Image:
+def picture_within(image: "Image.Image", pixels: int) -> "Image.Image":
     """The same picture, smaller if it has more pixels than that: see `size_within`."""
     size = size_within(image.size, pixels)
     return image if size == image.size else image.resize(size)
@@ -51,7 +53,20 @@ def check_picture(data: bytes, limits: MediaLimits) -> None:
     _open(data, limits).close()
 
 
-def _open(data: bytes, limits: MediaLimits) -> Image.Image:
+def require_pillow() -> None:
+    """Raise `UnsupportedModalityError` if Pillow is not installed."""
+    try:
+        import PIL  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedModalityError(
+            'to read an image this server needs Pillow: pip install "enginebay[media]"'
+        ) from error
+
+
+def _open(data: bytes, limits: MediaLimits) -> "Image.Image":
+    require_pillow()
+    from PIL import Image
+
     reader = format_of(data, "image").readers["image"]
     if reader == "JPEG" and data.count(b"\xff\xda") > _SCANS:
         raise InvalidRequestError(f"the picture has more than {_SCANS} scans, the most of a JPEG")
@@ -78,14 +93,18 @@ def _open(data: bytes, limits: MediaLimits) -> Image.Image:
     return image
 
 
-def _turned(image: Image.Image) -> Image.Image:
+def _turned(image: "Image.Image") -> "Image.Image":
+    from PIL import ImageOps
+
     try:
         return ImageOps.exif_transpose(image)
     except Exception:  # EXIF that is damaged says nothing
         return image
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _rgb(image: "Image.Image") -> "Image.Image":
+    from PIL import Image
+
     if image.mode.startswith("I"):  # 16 bits of grey, which Pillow would cut off at 255
         eight_bits = [value // 256 for value in range(65536)]
         return image.convert("I").point(eight_bits, "L").convert("RGB")

@@ -4,17 +4,16 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from PIL import Image
-
 from enginebay.contract.errors import InvalidRequestError
 from enginebay.contract.media import Media, MediaLimits
 from enginebay.media.containers import decoder_options, opened
-from enginebay.media.pictures import picture_within, size_within
+from enginebay.media.pictures import picture_within, require_pillow, size_within
 
 if TYPE_CHECKING:
     from av import VideoFrame
     from av.container import InputContainer
     from av.video.stream import VideoStream
+    from PIL import Image
 
 _WORK = 1000  # frames of the largest size, and as many pixels in smaller ones, may be decoded
 
@@ -23,7 +22,7 @@ _WORK = 1000  # frames of the largest size, and as many pixels in smaller ones, 
 class Video:
     """Pictures of a video in RGB, all of one size, and when each is shown, in seconds."""
 
-    frames: list[Image.Image]
+    frames: "list[Image.Image]"
     times: tuple[float, ...]
 
 
@@ -33,6 +32,7 @@ def decode_video(media: Media, *, fps: float, frames: int) -> Video:
     They are turned as the file says, and scaled down if together they had more pixels than a
     picture may have. Errors are those of `decode_sound`.
     """
+    require_pillow()
     limits = media.limits
     most = max(1, min(frames, limits.frames))
     with opened(media) as file:
@@ -92,7 +92,9 @@ def _check_size(width: int, height: int, limits: MediaLimits) -> None:
         )
 
 
-def _picture(frame: "VideoFrame", pixels: int, size: tuple[int, int] | None) -> Image.Image:
+def _picture(frame: "VideoFrame", pixels: int, size: tuple[int, int] | None) -> "Image.Image":
+    from PIL import Image
+
     """The frame upright; of this `size` once turned, or of at most so many `pixels`."""
     width, height = size_within((frame.width, frame.height), pixels)
     image = Image.fromarray(frame.to_ndarray(format="rgb24", width=width, height=height))

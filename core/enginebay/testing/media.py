@@ -8,8 +8,6 @@ import wave
 from collections.abc import Sequence
 from dataclasses import replace
 
-from PIL import Image, ImageDraw
-
 from enginebay.contract.errors import InvalidRequestError
 from enginebay.contract.media import Media, MediaPrompt, Modality, PlainText
 from enginebay.contract.types import GenerationRequest
@@ -132,6 +130,8 @@ def tokens_of(media: Media, number: int) -> int:
 
 
 def _picture(number: int) -> bytes:
+    from PIL import Image, ImageDraw
+
     picture = Image.new("RGB", (_SIDE, _SIDE), "white")
     colour = ("red", "blue", "green")[number % 3]
     ImageDraw.Draw(picture).rectangle((24, 24, 72, 72), fill=colour)

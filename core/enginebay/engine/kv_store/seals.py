@@ -6,13 +6,9 @@ another file, or of another place, is not taken for it.
 
 import hashlib
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from enginebay.contract.errors import BackendUnavailableError
 
@@ -69,6 +65,10 @@ class Encryption:
     overhead = 16
 
     def __init__(self, secret: bytes, start: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
         self._start = start
         self._cipher = AESGCM(HKDF(SHA256(), 32, start, b"enginebay kv").derive(secret))
 
@@ -76,6 +76,8 @@ class Encryption:
         return (self._cipher.encrypt(_nonce(place), data, self._start),)
 
     def open(self, place: int, piece: memoryview) -> memoryview | bytes:
+        from cryptography.exceptions import InvalidTag
+
         try:
             return self._cipher.decrypt(_nonce(place), piece, self._start)
         except InvalidTag as error:
@@ -88,6 +90,11 @@ def _nonce(place: int) -> bytes:
 
 def read_secret(file: Path) -> bytes:
     """The secret of a key file; `BackendUnavailableError` if it cannot be used."""
+    if find_spec("cryptography") is None:
+        raise BackendUnavailableError(
+            "encryption needs the package cryptography, which is not installed; install it with: "
+            'pip install "enginebay[tls]"'
+        )
     advice = f"make one with: openssl rand -base64 32 > {file}"
     try:
         secret = file.read_bytes().strip()

@@ -5,10 +5,9 @@ import logging
 import ssl
 import time
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-from cryptography import x509
 
 from enginebay.config.paths import state_of
 from enginebay.config.problems import ConfigError
@@ -38,6 +37,12 @@ class Certificate:
     """
 
     def __init__(self, chain: Path, key: Path | None = None, password: str | None = None) -> None:
+        if find_spec("cryptography") is None:
+            raise UnusableError(
+                "tls_cert",
+                "HTTPS needs the package cryptography, which is not installed; install it with: "
+                'pip install "enginebay[tls]"',
+            )
         self._chain = chain
         self._key = key
         self._password = password
@@ -72,6 +77,8 @@ class Certificate:
 
         Soon is within 14 days, or the last tenth of its life if that is shorter.
         """
+        from cryptography import x509
+
         try:
             certificate = x509.load_pem_x509_certificate(self._chain.read_bytes())
         except (OSError, ValueError):  # OpenSSL could read it, which is what matters
