@@ -6,6 +6,7 @@ import pytest
 
 from enginebay.config.load import load_config
 from enginebay.config.schema import Config, SamplingDefaults, resolved_path
+from enginebay.config.wing_sections import whole_config
 from enginebay.contract.sampling_params import SamplingParams
 from tests.config.conftest import WriteConfig
 
@@ -102,7 +103,7 @@ def test_variables_that_mean_no_key(write: WriteConfig, monkeypatch: pytest.Monk
 
 def test_keys_without_a_value_are_not_set(write: WriteConfig) -> None:
     config = load_config(write("server:\nmodels:\nplugins:\n  folder:\n"))
-    assert config.model_dump() == Config().model_dump()
+    assert config.model_dump() == whole_config()().model_dump()
 
 
 def test_a_byte_order_mark_is_no_matter(tmp_path: Path) -> None:

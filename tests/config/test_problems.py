@@ -36,7 +36,12 @@ GOOD = "models:\n- name: a\n  backend: b\n  path: p\n"
         ("server:\n  hots:\n", "2: server.hots", "unknown key; did you mean 'host'?"),
         (GOOD + GOOD[8:], "5: models[1].name", "models[0].name is already 'a'"),
         ("\nport: 1\n", "2: port", "unknown key here; it belongs under 'server'"),
-        ("zzz: 1\n", "1: zzz", "unknown key; known: server, models, loading, cluster, plugins"),
+        pytest.param(
+            "zzz: 1\n",
+            "1: zzz",
+            "unknown key; known: server, models, loading, plugins, cluster, responses",
+            marks=pytest.mark.wing("cluster", "responses"),
+        ),
         ("server:\n  port: x\n", "2: server.port", "must be a whole number, not 'x'"),
         ("server:\n  port: 1.5\n", "2: server.port", "must be a whole number, not 1.5"),
         (
