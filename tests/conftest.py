@@ -3,6 +3,7 @@ import os
 import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,7 @@ from enginebay.plugins import Plugins
 from tests import effort, exllamav2_cpu, llama_templates, schema_suite
 from tests.outsider import Outsider
 from tests.support import SEEING_MODEL, Server, plugins_with, scripted, scripted_config, serve
+from tests.wings import lane
 
 ServeScripted = Callable[..., Server]
 
@@ -21,9 +23,11 @@ ServeScripted = Callable[..., Server]
 def pytest_addoption(parser: pytest.Parser) -> None:
     help = "run tests marked thorough, too, and laws with all of their examples"
     parser.addoption("--thorough", action="store_true", help=help)
+    lane.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    lane.hide(config)
     settings.load_profile("thorough" if config.getoption("thorough", default=False) else "quick")
     # Which jobs in the background of a shell ignore, and tests send.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,6 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     effort.leave_out(config, items)
+    lane.leave_out(config, items)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return lane.needs_absent(collection_path, config) or None
 
 
 @pytest.hookimpl(wrapper=True)
