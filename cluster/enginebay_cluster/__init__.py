@@ -100,12 +100,12 @@ class ClusterWing(Wing):
 
     @asynccontextmanager
     async def running(self, kernel: "Kernel") -> AsyncGenerator[None, None]:
-        from enginebay.kernel import Peers
-
-        sharing = kernel.find(Peers)
-        if sharing is None:
+        if kernel.peers.name is None:  # nothing is shared
             yield
             return
+        from enginebay_cluster.fronts.sharing import Sharing
+
+        sharing = kernel.kept(Sharing)
         sharing.start(kernel)
         try:
             yield

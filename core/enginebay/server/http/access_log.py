@@ -1,4 +1,4 @@
-"""Counts every HTTP request and writes its access log line."""
+"""Counts every request and writes its access log line."""
 
 import logging
 import time
@@ -6,20 +6,21 @@ from collections.abc import Awaitable
 from urllib.parse import quote
 
 from enginebay.chat.answer.running import RunningRequest
-from enginebay.server.http.asgi import App, Message, Receive, Scope, Send
+from enginebay.server.http.asgi import STARTS, App, Message, Receive, Scope, Send
 from enginebay.server.observe.logs import request_of
 from enginebay.server.observe.prometheus import Metrics
 
 logger = logging.getLogger("enginebay.access")
 
-_QUIET = ("/health", "/livez", "/readyz", "/metrics", "/stats", "/requests")
+_QUIET = ("/health", "/livez", "/readyz", "/metrics", "/stats", "/requests", "/page/")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class ObserveRequests:
     """ASGI middleware, before all others that may answer: counts responses and logs each.
 
-    What machines poll (`/health`, `/metrics` and the page's requests) is logged at debug level.
+    What machines poll (`/health`, `/metrics` and the page's requests) is logged at debug level. A
+    WebSocket is counted and logged when it ends.
     """
 
     def __init__(self, app: App, metrics: Metrics) -> None:
@@ -28,7 +29,7 @@ class ObserveRequests:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on; what is logged meanwhile is about it."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         began = time.monotonic()
@@ -36,8 +37,8 @@ class ObserveRequests:
 
         def observed(message: Message) -> Awaitable[None]:
             nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
+            if message["type"] in STARTS:
+                status = message.get("status", 101)
             return send(message)
 
         state = scope.setdefault("state", {})
@@ -51,11 +52,11 @@ class ObserveRequests:
     def _note(
         self, scope: Scope, status: int, seconds: float, running: RunningRequest | None
     ) -> None:
-        method = scope["method"] if scope["method"] in _METHODS else "other"
+        sent = scope.get("method", "GET")  # of a WebSocket
+        method = sent if sent in _METHODS else "other"
         route = _route(scope)
         self._metrics.count_response(method, route, status, running.model if running else None)
-        looked = method in ("GET", "HEAD")
-        quiet = looked and (route.startswith(_QUIET) or scope["path"].startswith("/page/"))
+        quiet = method in ("GET", "HEAD") and route.startswith(_QUIET)
         level = logging.DEBUG if quiet else logging.INFO
         if not logger.isEnabledFor(level):
             return
@@ -64,12 +65,12 @@ class ObserveRequests:
         address = client[0] if client else "-"  # it has left before it could be seen
         fields: dict[str, object] = {
             "client": address,
-            "method": scope["method"],
+            "method": sent,
             "path": path,
             "status": status,
             "duration_s": round(seconds, 4),
         }
-        text = f"{address} {scope['method']} {path} {status} in {seconds:.3f} s"
+        text = f"{address} {sent} {path} {status} in {seconds:.3f} s"
         if running and running.counter and running.counter.time_to_first_token is not None:
             usage, ttft = running.counter.usage, running.counter.time_to_first_token
             fields["ttft_s"] = round(ttft, 4)

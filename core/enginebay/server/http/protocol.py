@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -45,34 +48,16 @@ class ChunkedBody:
             self._transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
 
-class LimitedProtocol(HttpToolsProtocol):
-    """A connection whose requests' headers must arrive in time, and be no larger than allowed.
-
-    uvicorn waits for ever for the first byte of a connection and the last one of its headers, and
-    keeps as many of them, and of requests, as are sent. Bodies are the application's business, but
-    for the rest of one that has been refused: that is thrown away, for as long as headers would be
-    waited for. uvicorn also waits for ever for clients to read: here a connection is closed whose
-    client leaves data unread for twice that time. Streams have a limit of their own, by default a
-    shorter one.
-    """
+class UnreadLimit(asyncio.Protocol):
+    """A connection that is closed if its client leaves data unread for twice `seconds`."""
 
     seconds = 60.0
     """How long the headers of a request may take."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._timer: asyncio.TimerHandle | None = None
-        self._unread: asyncio.TimerHandle | None = None
-        self._in_headers = False
-        self._arrived = 0
-        self._others_arrived = False
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._start_timer()
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
         self._forget_unread()
         super().connection_lost(exc)
 
@@ -85,6 +70,41 @@ class LimitedProtocol(HttpToolsProtocol):
         """It has read most of it."""
         self._forget_unread()
         super().resume_writing()
+
+    def _forget_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
+
+class LimitedProtocol(UnreadLimit, HttpToolsProtocol):
+    """A connection whose requests' headers must arrive in time, and be no larger than allowed.
+
+    uvicorn waits for ever for the first byte of a connection and the last one of its headers, and
+    keeps as many of them, and of requests, as are sent. Bodies are the application's business, but
+    for the rest of one that has been refused: that is thrown away, for as long as headers would be
+    waited for. uvicorn also waits for ever for clients to read, and this does not. Streams have a
+    limit of their own, by default a shorter one.
+    """
+
+    takes_socket: Callable[[str], bool] = staticmethod(lambda path: False)
+    """Whether a route takes WebSockets at a path."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._timer: asyncio.TimerHandle | None = None
+        self._upgrades = False
+        self._in_headers = False
+        self._arrived = 0
+        self._others_arrived = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._timer is None and self.cycle and self.cycle.response_complete:
@@ -115,13 +135,32 @@ class LimitedProtocol(HttpToolsProtocol):
         if sum(name == b"host" for name, _ in self.headers) > 1:  # RFC 9112, 3.2
             self._refuse(400, InvalidRequestError("the request has more than one Host header"))
             raise RuntimeError("more than one Host header")
+        self._upgrades = self._is_handshake()
         super().on_headers_complete()
         if self.cycle is not None and self.cycle.scope is self.scope:  # else it is an upgrade
             self._offer_direct_body()
 
+    def handle_websocket_upgrade(self) -> None:
+        """The connection is a WebSocket from now on."""
+        self._forget_unread()
+        super().handle_websocket_upgrade()
+
     def _should_upgrade_to_ws(self) -> bool:
-        """Let the application refuse WebSockets, as it refuses other requests."""
-        return False
+        """Let the application refuse other WebSockets, as it refuses other requests."""
+        return self._upgrades
+
+    def _is_handshake(self) -> bool:
+        """Whether a WebSocket begins that a route takes, on a connection without other answers."""
+        answers = self.cycle is not None and not self.cycle.response_complete
+        if answers or self.ws_protocol_class is None or self._get_upgrade() != b"websocket":
+            return False
+        if not self.takes_socket(unquote(httptools.parse_url(self.url).path.decode("ascii"))):
+            return False
+        version = self.parser.get_http_version().encode()
+        line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)
+        lines = [line, *(b"%b: %b" % header for header in self.headers), b"\r\n"]
+        web_socket: Any = self.ws_protocol_class
+        return bool(web_socket.accepts(b"\r\n".join(lines)))
 
     def _unsupported_upgrade_warning(self) -> None:
         """Log nothing: the access log has the request, and h2c may be ignored (RFC 9110, 7.8)."""
@@ -145,11 +184,6 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.scope["http_version"] == "1.1" and self.scope["scheme"] == "http":
             extensions: dict[str, Any] = {DIRECT_BODY: ChunkedBody(self.cycle)}
             self.scope["extensions"] = extensions
-
-    def _forget_unread(self) -> None:
-        if self._unread is not None:
-            self._unread.cancel()
-            self._unread = None
 
     def _start_timer(self) -> None:
         self._stop_timer()

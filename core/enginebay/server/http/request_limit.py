@@ -58,8 +58,9 @@ class RequestLimit:
     almost nothing. Ten backslashes count as one of them.
 
     Routes get bodies without their `Content-Encoding`, and all limits count what is decoded. Other
-    encodings are answered with 415, and a WebSocket with 426. Bodies that arrive at the same time
-    share a `BodyRoom`: one that finds no room within `seconds` is answered with 503.
+    encodings are answered with 415, and a WebSocket that no route takes with 426. Bodies that
+    arrive at the same time share a `BodyRoom`: one that finds no room within `seconds` is answered
+    with 503.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class RequestLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, counting what it sends."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
@@ -90,6 +91,9 @@ class RequestLimit:
             refused, status, more = refusal
             answer = self._paths.error_response(scope, refused, status=status, headers=more)
             await answer(scope, receive, send)
+            return
+        if scope["type"] == "websocket":
+            await self._app(scope, receive, send)
             return
         if encodings:
             left_out = (b"content-encoding", b"content-length")
@@ -109,10 +113,19 @@ class RequestLimit:
             return HeadersTooLargeError(said), None, {}
         if size is not None and size > self._limits.bytes:
             return _too_large(self._limits.bytes), None, {}
-        if b"websocket" in headers.get(b"upgrade", b"").lower():
-            said = f"{scope['path']} takes no WebSocket; send a plain HTTP request"
-            return InvalidRequestError(said), 426, {"Upgrade": "websocket"}
-        return None
+        if b"websocket" not in headers.get(b"upgrade", b"").lower():
+            return None
+        path = scope["path"]
+        if not self._paths.takes_socket(path):
+            said = f"{path} takes no WebSocket; send a plain HTTP request"
+        elif scope["type"] == "http":  # `LimitedProtocol` has not let it upgrade
+            said = (
+                f"{path} takes no such WebSocket; send only a handshake of version 13, to a server "
+                "that has the package websockets"
+            )
+        else:
+            return None
+        return InvalidRequestError(said), 426, {"Upgrade": "websocket"}
 
 
 class _Body:

@@ -4,24 +4,30 @@ from fastapi import Request
 
 from enginebay.chat.answer.running import RunningRequest, RunningRequests
 from enginebay.server.http.asgi import App, Receive, Scope, Send
+from enginebay.server.http.web_socket import WebSocketRequest
+from enginebay.server.paths import Paths
 
 
 class TrackRequests:
-    """ASGI middleware: each HTTP request is one of `requests`, and its `request.state.running`."""
+    """ASGI middleware: each request is one of `requests`, and its `request.state.running`."""
 
-    def __init__(self, app: App, requests: RunningRequests) -> None:
+    def __init__(self, app: App, requests: RunningRequests, paths: Paths) -> None:
         self._app = app
         self._requests = requests
+        self._paths = paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, and release what is held for it afterwards."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        request = RunningRequest(f"{scope['method']} {scope['path']}")
+        request = RunningRequest(f"{scope.get('method', 'GET')} {scope['path']}")
         scope.setdefault("state", {})["running"] = request
         async with self._requests.track(request):
-            await self._app(scope, receive, send)
+            if scope["type"] == "websocket":
+                await WebSocketRequest(scope, receive, send, self._paths).run(self._app)
+            else:
+                await self._app(scope, receive, send)
 
 
 def running_request(http: Request) -> RunningRequest:

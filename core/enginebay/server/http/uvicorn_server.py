@@ -13,16 +13,21 @@ from contextlib import contextmanager
 from functools import partial
 from math import ceil
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 from rich.console import Console
 from rich.logging import RichHandler
 
+from enginebay.config.schema import ServerConfig
 from enginebay.contract.errors import ServerStoppingError
+from enginebay.server.api_document import ApiDocument
 from enginebay.server.http.certificate import certificate_of
 from enginebay.server.http.protocol import limited_protocol
+from enginebay.server.http.slashes import without_doubled
 from enginebay.server.observe.logs import AddRequest, JsonFormatter, TextFormatter
+from enginebay.server.paths import Paths
 from enginebay.server.services import services_of
 
 logger = logging.getLogger(__name__)
@@ -51,7 +56,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=limited_protocol(server.request_timeout),
+                **protocols(server, shared.paths),
                 log_config=None,
                 log_level="debug" if level == "debug" else "warning",
                 access_log=False,
@@ -66,7 +71,7 @@ class Server(uvicorn.Server):
         self._reload = shared.reload
         self._reloads: set[asyncio.Task[None]] = set()
         self._when_started = when_started
-        self._make_api_document = partial(shared.api_document.make, app)
+        self._make_api_document = partial(shared.kept(ApiDocument).make, app)
         self._certificate = certificate
         self._beside: list[asyncio.Future[None]] = []
         self._hurry = False
@@ -150,6 +155,22 @@ class Server(uvicorn.Server):
         finally:
             self.should_exit = True
             thread.join()
+
+
+def protocols(server: ServerConfig, paths: Paths) -> dict[str, Any]:
+    """Return the options of uvicorn for HTTP, and for the WebSockets that routes take."""
+    http, root = limited_protocol(server.request_timeout), server.root_path or ""
+    try:
+        from enginebay.server.http.web_socket_protocol import WebSocketProtocol
+    except ImportError:  # the package websockets is not installed
+        return {"http": http, "ws": "none"}
+
+    def takes_socket(path: str) -> bool:
+        return paths.takes_socket(without_doubled(path).removeprefix(root))
+
+    http.takes_socket = staticmethod(takes_socket)
+    ws = type("WebSocketProtocol", (WebSocketProtocol,), {"seconds": http.seconds})
+    return {"http": http, "ws": ws, "ws_max_size": server.max_request_bytes}
 
 
 def _has_terminal() -> bool:
