@@ -185,6 +185,22 @@ def test_a_wrong_handshake(server: Server, changed: dict[str, str]) -> None:
     assert "handshake of version 13" in answer.json()["error"]["message"]
 
 
+def test_the_body_of_a_wrong_handshake_is_no_request(server: Server) -> None:
+    port = int(server.url.rpartition(":")[2])
+    head = (
+        "GET /v1/echo HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+        "Upgrade: websocket\r\nContent-Length: 2\r\n\r\n"
+    )
+    for pieces in ((head + "{}",), (head, "{}")):
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for piece in pieces:
+                connection.sendall(piece.encode())
+            data = b"".join(iter(lambda: connection.recv(65536), b""))
+        assert data.startswith(b"HTTP/1.1 426")
+        assert data.count(b"HTTP/1.1 ") == 1
+
+
 def test_a_handshake_before_the_answer_to_another_request(server: Server) -> None:
     """Else the answer would come in the middle of the WebSocket."""
     port = int(server.url.rpartition(":")[2])

@@ -93,7 +93,7 @@ class LimitedProtocol(UnreadLimit, HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._timer: asyncio.TimerHandle | None = None
-        self._upgrades = False
+        self._upgrades = self._ends = False
         self._in_headers = False
         self._arrived = 0
         self._others_arrived = False
@@ -107,6 +107,8 @@ class LimitedProtocol(UnreadLimit, HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._ends:
+            return  # the rest of a body, which must not be read as a request
         if self._timer is None and self.cycle and self.cycle.response_complete:
             self._start_timer()
         self._others_arrived = False
@@ -163,7 +165,15 @@ class LimitedProtocol(UnreadLimit, HttpToolsProtocol):
         return bool(web_socket.accepts(b"\r\n".join(lines)))
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Log nothing: the access log has the request, and h2c may be ignored (RFC 9110, 7.8)."""
+        """Log nothing: the access log has the request, and h2c may be ignored (RFC 9110, 7.8).
+
+        The parser has skipped the body of the request, so the connection ends with the answer.
+        """
+        sizes = [value for name, value in self.headers if name == b"content-length"]
+        chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
+        if self.cycle and (chunked or any(value != b"0" for value in sizes)):
+            self.cycle.keep_alive = False
+            self._ends = True
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         old = cycle.scope["http_version"] == "1.0"
