@@ -73,6 +73,7 @@ REFUSED: dict[str, Any] = {
 }
 OPTIONS_ACCEPTED = {"context_length": 64}
 OPTIONS_REFUSED: dict[str, Any] = {
+    **dict.fromkeys(("replicas", "gpus", "cpus", "per_node", "labels", "engine", "options"), 1),
     **dict.fromkeys(("trust_remote_code", "vision", "build_extension", "tensor_parallel"), True),
     **dict.fromkeys(("paged", "mlock", "mmap", "check_tensors", "swa_full", "offload_kv"), True),
     **dict.fromkeys(("repack", "kv_unified", "prepack", "fuse_projections", "embeddings"), False),
