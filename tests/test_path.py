@@ -27,7 +27,7 @@ CEILINGS = {
     "moves between rooms of a chat": 179,
     "modules of the app": 322,
     "files of the kernel": 434,
-    "lines of the kernel": 51931,
+    "lines of the kernel": 51941,
     "files of the kernel that name a wing": 1,
     "fields of Services": 11,
     "lines of config.yml": 73,
