@@ -70,8 +70,9 @@ def load_valid_part(
         except Unusable as error:
             problems.append(Problem(name, key_text(key), str(error)))
     data, notices = without_absent_wings(data)
-    data, moved = with_moved_keys(data, wings_of_enginebay().values())
-    in_models, notices_of_models = moved_in_models(data, wings_of_enginebay().values())
+    wings = wings_of_enginebay().values()
+    data, moved = with_moved_keys(data, wings)
+    in_models, notices_of_models = moved_in_models(data, wings)
     origins = Origins(path, document, set_by, places, overrides or {}, moved | in_models)
     notices += (str(origins.problem(new, f"this key is now `{key_text(new)}`")) for new in moved)
     notices += (str(origins.problem(*each)) for each in notices_of_models)

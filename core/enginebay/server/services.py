@@ -73,9 +73,8 @@ def make_services(
     """The services of a server; nothing is loaded or started yet. `use_keys`: see `Reload`."""
     wings = active_wings(config, plugins)
     parts = parts_of(config, plugins, wings, for_server=True)
-    make_gate, make_backend = parts.make_gate, parts.make_backend
     serving = Serving(
-        config, plugins, report_progress, make_gate=make_gate, make_backend=make_backend
+        config, plugins, report_progress, make_gate=parts.make_gate, make_backend=parts.make_backend
     )
     models = serving.models
     metrics = Metrics(models, serving.requests, serving.counts)
